@@ -1,0 +1,68 @@
+# Horocycle: every target sets up what it needs. `make serve` and `make test` are all a newcomer needs.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PORT   ?= 8000
+PIP    := $(BIN)/pip install -qq --disable-pip-version-check
+
+.PHONY: help setup serve test check bench constraints clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make serve        run the service on http://127.0.0.1:$(PORT)"
+	@echo "make test         run all tests"
+	@echo "make check        lint, types, import layers"
+	@echo "make bench        the paper's tables, and the peers side by side"
+	@echo "make constraints  pin the newest versions of what ships"
+	@echo "make clean        remove the virtual environment and caches"
+
+# One stamp per set of extras: a server needs no linter.
+$(VENV)/.python:
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.serve: pyproject.toml constraints.txt | $(VENV)/.python
+	@echo "installing the service into $(VENV)"
+	@$(PIP) -c constraints.txt -e .
+	@touch $@
+
+# Numba compiles the learners' loops once and keeps the result beside them.
+$(VENV)/.compiled: $(VENV)/.serve service/learners/loops.py
+	@echo "compiling the learners' loops"
+	@$(BIN)/python -c 'import service.learners.loops'
+	@touch $@
+
+$(VENV)/.test $(VENV)/.check $(VENV)/.bench: $(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/.serve
+	@echo "installing what 'make $*' needs into $(VENV)"
+	@$(PIP) -c constraints.txt -e '.[$*]'
+	@touch $@
+
+setup: $(VENV)/.compiled $(VENV)/.test $(VENV)/.check
+
+serve: $(VENV)/.compiled
+	@$(BIN)/python -m service serve --port $(PORT)
+
+test: $(VENV)/.compiled $(VENV)/.test
+	@$(BIN)/python -m pytest
+
+check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache | tail -n 1
+
+bench: $(VENV)/.compiled $(VENV)/.bench
+	@$(BIN)/python -m benchmarks
+
+constraints:
+	@rm -rf .constraints && $(PYTHON) -m venv .constraints
+	@.constraints/bin/pip install -qq --disable-pip-version-check '.[test,check,bench]'
+	@.constraints/bin/pip freeze --exclude horocycle > constraints.txt
+	@rm -rf .constraints
+	@echo "constraints.txt: $$(wc -l < constraints.txt) packages pinned"
+
+clean:
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,177 @@
+"""What the theorems say about a learner, from its state alone.
+
+With k updates, r the largest d(p, x) seen, and a margin ε that some classifier through p keeps on the stream:
+
+    perceptron     k ≤ (sinh r / sinh ε)²,              and  k sinh ε ≤ ‖w‖
+    from w₁ ≠ 0    k ≤ (sinh² r + 2‖w₁‖ sinh ε)/sinh² ε, and  k sinh ε ≤ ‖w − w₁‖
+    second order   k ≤ √((a + λ_max) log det(A/a)) / sinh ε  (a > 0),  and  k sinh ε ≤ ‖ξ‖
+    strategic      k ≤ (f(r)/sinh ε)², f(r) = r sinh(q)/q, q = √(r² + α²)  (α known),  and  k sinh ε ≤ ‖w‖
+    hyperboloid    k ≤ cosh 2r · cosh 2(r−ε) / sinh² ε  (both classes seen),  and  k sinh ε ≤ ‖w‖ √cosh 2(r−ε)
+
+The second inequalities, read backwards, cap the margin: no classifier through p separates what was seen by more. A
+stated ε above the cap is disproved. They are rounded outwards, so that rounding never disproves a true margin.
+
+The strategic bound is not the paper's, ((sinh r + α/σ_p)/sinh ε)², which is wrong: its proof drops η² and applies the
+radius of the true points to the moved ones. It is reported beside the right one as `paper_bound`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from service.errors import InvalidParameter
+from service.geometry import Array
+from service.learners import hyperboloid, one_vs_rest, perceptron, second_order, strategic
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Lengths are in the units of the session's curvature; None where nothing is proven."""
+
+    updates: int  # k
+    radius: float  # r
+    margin: float | None  # ε, as stated
+    bound: float | None  # k cannot exceed this, if ε is a margin of the stream
+    largest_margin: float | None  # no classifier has a larger margin on what was seen
+    disproved: bool | None  # ε is larger than that
+    paper_bound: float | None = None  # the strategic bound as printed in the paper, which is wrong
+
+
+@dataclass(frozen=True)
+class _Proof:
+    """In the unit ball: the bound as a function of ε, and the largest margin."""
+
+    bound: Callable[[float], float | None]
+    cap: float | None
+    paper_bound: Callable[[float], float | None] = lambda epsilon: None
+
+
+Binary = perceptron.State | second_order.State | strategic.State | hyperboloid.State
+
+
+def certificate(state: Binary, margin: float | None = None) -> Certificate:
+    """What is proven of a binary learner; the bounds need a stated margin ε > 0."""
+    if margin is not None and not 0 < margin < math.inf:
+        raise InvalidParameter("margin", margin, "a positive number")
+    root = math.sqrt(state.c)
+    proof = _PROOFS[type(state)](state)
+    epsilon = None if margin is None else margin * root
+    cap = None if proof.cap is None else proof.cap / root
+    return Certificate(
+        updates=state.k,
+        radius=radius(state) / root,
+        margin=margin,
+        bound=None if epsilon is None else proof.bound(epsilon),
+        largest_margin=cap,
+        disproved=None if margin is None else cap is not None and margin > cap,
+        paper_bound=None if epsilon is None else proof.paper_bound(epsilon),
+    )
+
+
+def class_certificates(state: one_vs_rest.State, margin: float | None = None) -> tuple[Certificate, ...]:
+    """One certificate a class: that class against the rest."""
+    return tuple(certificate(member, margin) for member in state.members)
+
+
+def radius(state: Binary) -> float:
+    """r = 2 asinh √reach, in the unit ball"""
+    return 2 * math.asinh(math.sqrt(state.reach))
+
+
+def corrected_radius(r: float, alpha: float) -> float:
+    """f(r) = r sinh(q)/q, q = √(r²+α²): how long an update of the strategic perceptron can be"""
+    q = math.hypot(r, alpha)
+    return r * _sinh(q) / q
+
+
+def _perceptron(state: perceptron.State) -> _Proof:
+    r, start = _sinh(radius(state)), _norm(state.start)
+    return _Proof(
+        bound=lambda epsilon: (r * r + 2 * start * _sinh(epsilon)) / _sinh(epsilon) ** 2,
+        cap=_cap(_norm(state.w - state.start), state.k, _rounding(state, state.p)),
+    )
+
+
+def _second_order(state: second_order.State) -> _Proof:
+    cap = _cap(_norm(state.xi), state.k, _rounding(state, state.p))
+    if state.a == 0:
+        return _Proof(bound=lambda epsilon: None, cap=cap)
+    largest = float(np.linalg.norm(state.factor, 2)) ** 2  # a + λ_max
+    log_det = 2 * float(np.log(np.diag(state.factor)).sum()) - state.p.size * math.log(state.a)
+    total = math.sqrt(largest * max(log_det, 0.0))
+    return _Proof(bound=lambda epsilon: total / _sinh(epsilon), cap=cap)
+
+
+def _strategic(state: strategic.State) -> _Proof:
+    r, alpha = radius(state), state.alpha
+    sigma = 2 / (1 - float(state.p @ state.p))
+    cap = _cap(_norm(state.w), state.k, _rounding(state, state.p))
+    if state.estimating:
+        return _Proof(bound=lambda epsilon: None, cap=cap)
+    return _Proof(
+        bound=lambda epsilon: (corrected_radius(r, alpha) / _sinh(epsilon)) ** 2,
+        cap=cap,
+        paper_bound=lambda epsilon: ((_sinh(r) + alpha / sigma) / _sinh(epsilon)) ** 2,
+    )
+
+
+def _hyperboloid(state: hyperboloid.State) -> _Proof:
+    """H_w* lies within r − ε of the origin once points of both classes were seen, so ‖w*‖² ≤ cosh 2(r−ε)."""
+    if not (state.seen_negative and state.seen_positive):
+        return _Proof(bound=lambda epsilon: None, cap=None)
+    r, norm = radius(state), _norm(state.w) + state.k * _rounding(state, np.zeros(1))
+
+    def excess(epsilon: float) -> float:
+        return state.k * _sinh(epsilon) - norm * math.sqrt(math.cosh(2 * (r - epsilon)))
+
+    return _Proof(
+        bound=lambda epsilon: math.cosh(2 * r) * math.cosh(2 * max(r - epsilon, 0.0)) / _sinh(epsilon) ** 2,
+        cap=_root(excess, r),
+    )
+
+
+_PROOFS: dict[type, Callable[[Any], _Proof]] = {
+    perceptron.State: _perceptron,
+    second_order.State: _second_order,
+    strategic.State: _strategic,
+    hyperboloid.State: _hyperboloid,
+}
+
+
+def _cap(length: float, k: int, rounding: float) -> float | None:
+    """ε ≤ asinh(length/k): k steps, each at least sinh ε along w*, made no more than this"""
+    return None if k == 0 else math.asinh(length / k + rounding)
+
+
+def _rounding(state: Binary, p: Array) -> float:
+    """How far rounding can have moved each step: z is good to a few eps·σ_x·‖z‖, with σ_x ≤ 1 + cosh(d(0,p) + r)"""
+    r = radius(state)
+    farthest = 2 * math.atanh(_norm(p)) + r
+    return 16 * EPS * (1 + math.cosh(farthest)) * _sinh(r) + state.k * EPS * _sinh(r)
+
+
+def _root(increasing: Callable[[float], float], high: float) -> float:
+    """The largest ε in [0, high] at which an increasing function is not yet positive, from above."""
+    low = 0.0
+    if increasing(high) <= 0:
+        return high
+    while high - low > 4 * EPS * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if increasing(middle) > 0 else (middle, high)
+    return high
+
+
+def _norm(x: Array) -> float:
+    return float(np.sqrt(np.vecdot(x, x)))
+
+
+def _sinh(x: float) -> float:
+    """sinh, and ∞ beyond what a float holds: such a margin is disproved, such a bound says nothing"""
+    return math.sinh(x) if x < 700 else math.inf

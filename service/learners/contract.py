@@ -1,0 +1,84 @@
+"""What every learner is: a frozen state and four pure functions.
+
+    init(…)                                   the first state
+    score(state, X)                           how far on the positive side each point is; row i depends on row i alone
+    predict(state, X)                         the sign of the score, sgn(0) = +1
+    observe(state, X, y, until_change=False)  predict, then learn, each point in order: an Outcome
+
+Points come in the session's own ball (curvature −c); scores leave in its units.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from service.errors import LengthMismatch, UnknownLabel
+from service.geometry import Array, require_ball
+
+S = TypeVar("S")
+Signs = NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[S]):
+    """What `observe` did. Rows are those consumed: all of them, or up to the first change."""
+
+    state: S
+    scores: Array  # before each point was learned
+    changed: NDArray[np.bool_]  # which points changed the classifier
+
+    @property
+    def accepted(self) -> int:
+        return len(self.changed)
+
+
+class Learner(Protocol[S]):
+    """A learner module, as the others see it."""
+
+    def score(self, state: S, X: ArrayLike) -> Array: ...
+    def predict(self, state: S, X: ArrayLike) -> NDArray[Any]: ...
+    def observe(self, state: S, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[S]: ...
+
+
+def unit_points(X: ArrayLike, d: int, c: float) -> Array:
+    """The points, checked, in the unit ball: √c·X"""
+    X = require_ball(X, d, c=c)
+    return X if c == 1 else X * math.sqrt(c)
+
+
+def sign_labels(y: ArrayLike, n: int) -> Signs:
+    """n labels out of −1 and +1; the first that is neither is named."""
+    given = _numbers(y, n)
+    return _allowed(given, np.abs(given) == 1, "[-1, 1]").astype(np.int8)
+
+
+def class_labels(y: ArrayLike, n: int, K: int) -> NDArray[np.int64]:
+    """n class indices 0 … K−1; the first that is none is named."""
+    given = _numbers(y, n)
+    return _allowed(given, (given >= 0) & (given < K) & (given % 1 == 0), f"0 … {K - 1}").astype(np.int64)
+
+
+def _numbers(y: ArrayLike, n: int) -> NDArray[Any]:
+    given = np.atleast_1d(np.asarray(y))
+    if given.shape != (n,):
+        raise LengthMismatch(points=n, labels=given.size)
+    if given.dtype.kind not in "iuf" and n:
+        raise UnknownLabel(0, given[0].item(), "the numbers of the classes")
+    return given
+
+
+def _allowed(given: NDArray[Any], good: NDArray[np.bool_], allowed: str) -> NDArray[Any]:
+    if not good.all():
+        index = int(np.argmin(good))
+        raise UnknownLabel(index, given[index].item(), allowed)
+    return given
+
+
+def signs(scores: Array) -> Signs:
+    """sgn, with sgn(0) = +1"""
+    return np.where(scores >= 0, np.int8(1), np.int8(-1))

@@ -1,0 +1,117 @@
+"""One encoding for all states: a JSON header that says what the bytes are, then the bytes. No pickle.
+
+    b"HORO" · digest (16 bytes of BLAKE2b over the rest) · header length (u32, little endian) · header · arrays
+
+The header is {"format": 1, "learner": name, "fields": [[name, dtype, shape], …]}; numbers are arrays of no axes.
+A one-vs-rest state has "members": a header each, and their arrays one after another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from hashlib import blake2b
+from typing import Any, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.errors import StateCorrupt
+from service.learners import hyperboloid, one_vs_rest, perceptron, second_order, strategic
+
+FORMAT = 1
+MAGIC = b"HORO"
+
+State = perceptron.State | second_order.State | strategic.State | hyperboloid.State | one_vs_rest.State
+
+_STATES: dict[str, type] = {
+    "perceptron": perceptron.State,
+    "second_order": second_order.State,
+    "strategic": strategic.State,
+    "hyperboloid": hyperboloid.State,
+    "one_vs_rest": one_vs_rest.State,
+}
+_NAMES = {state: name for name, state in _STATES.items()}
+_SCALARS: dict[Any, str] = {float: "<f8", int: "<i8", bool: "|b1"}
+#: name → (the field's type, the dtype it is stored with); a field that is no number is an array of floats
+_FIELDS = {
+    state: {
+        f.name: (hint, _SCALARS.get(hint, "<f8")) for f in fields(state) for hint in [get_type_hints(state)[f.name]]
+    }
+    for state in _STATES.values()
+    if state is not one_vs_rest.State
+}
+
+
+def encode(state: State) -> bytes:
+    header, arrays = _describe(state)
+    head = json.dumps({"format": FORMAT, **header}, separators=(",", ":")).encode()
+    body = b"".join([len(head).to_bytes(4, "little"), head, *(a.tobytes() for a in arrays)])
+    return MAGIC + _digest(body) + body
+
+
+def decode(data: bytes) -> State:
+    magic, digest, body = data[:4], data[4:20], data[20:]
+    if magic != MAGIC:
+        raise StateCorrupt("these bytes are no encoded state")
+    if digest != _digest(body):
+        raise StateCorrupt("the checksum does not match: the stored state is damaged")
+    end = 4 + int.from_bytes(body[:4], "little")
+    header = json.loads(body[4:end])
+    if header["format"] != FORMAT:
+        raise StateCorrupt(f"format {header['format']} of the stored state is not {FORMAT}", format=header["format"])
+    rest = memoryview(body)[end:]
+    state, rest = _restore(header, rest)
+    if len(rest):
+        raise StateCorrupt(f"{len(rest)} bytes too many in the stored state")
+    return state
+
+
+def _describe(state: State) -> tuple[dict[str, Any], list[NDArray[Any]]]:
+    header: dict[str, Any] = {"learner": _NAMES[type(state)]}
+    if isinstance(state, one_vs_rest.State):
+        described = [_describe(member) for member in state.members]
+        header["members"] = [head for head, _ in described]
+        return header, [a for _, arrays in described for a in arrays]
+    named = _FIELDS[type(state)]
+    arrays = [np.asarray(getattr(state, name), dtype=dtype) for name, (_, dtype) in named.items()]
+    header["fields"] = [[name, dtype, a.shape] for (name, (_, dtype)), a in zip(named.items(), arrays, strict=True)]
+    return header, arrays
+
+
+def _restore(header: dict[str, Any], data: memoryview) -> tuple[Any, memoryview]:
+    kind = _STATES.get(header["learner"])
+    if kind is None:
+        raise StateCorrupt(f"no learner is called {header['learner']!r}")
+    if kind is one_vs_rest.State:
+        members = []
+        for head in header["members"]:
+            member, data = _restore(head, data)
+            members.append(member)
+        return one_vs_rest.State(tuple(members)), data
+    named = _FIELDS[kind]
+    described = [(name, dtype) for name, dtype, _ in header["fields"]]
+    if described != [(name, dtype) for name, (_, dtype) in named.items()]:
+        raise StateCorrupt(f"the fields of the stored {header['learner']} are not its own", fields=described)
+    values = {}
+    for name, array in _arrays(header["fields"], data):
+        hint = named[name][0]
+        if (array.ndim == 0) != (hint in _SCALARS):
+            raise StateCorrupt(f"field {name} of the stored state has shape {array.shape}")
+        values[name] = hint(array.item()) if hint in _SCALARS else array
+        data = data[array.nbytes :]
+    return kind(**values), data
+
+
+def _arrays(described: list[tuple[str, str, list[int]]], data: memoryview) -> Iterator[tuple[str, NDArray[Any]]]:
+    for name, dtype, shape in described:
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        if size > len(data):
+            raise StateCorrupt(f"field {name} of the stored state is cut short")
+        yield name, np.frombuffer(data[:size], dtype=dtype).reshape(shape).copy()
+        data = data[size:]
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=16).digest()

@@ -1,0 +1,415 @@
+"""The learners' loops, compiled: exact sequential semantics at the speed of C.
+
+A perceptron changes on a mistake and the next point must see the change, so the loop cannot be handed to
+BLAS; and `X @ w` would not do anyway, since its rows depend on the batch they came in. Here every sum is
+taken in index order (no fast-math, no fused multiply-add), so the score of a row depends bit for bit on that
+row and the state alone, in `score` as in `observe`, however a stream is cut.
+
+All arguments are read only and every array that is returned is new: the purity of the learners starts here.
+They trust shapes and values; the learners check them. Everything compiled lives in this one file because
+Numba's cache watches only the file a function is written in.
+
+Symbols: p the reference point, s = x − p, z = 2(s − ‖s‖² p/(1−‖p‖²))/(1−‖x‖²) the lifted point, w the
+weights, k the number of updates, reach = max sinh²(r/2) over the points seen, r = d(p, x).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Signs = NDArray[np.int8]
+F = TypeVar("F", bound=Callable[..., Any])
+
+_vector = types.Array(types.float64, 1, "C", readonly=True)
+_matrix = types.Array(types.float64, 2, "C", readonly=True)
+_signs = types.Array(types.int8, 1, "C", readonly=True)
+_floats, _square, _flags = types.float64[::1], types.float64[:, ::1], types.boolean[::1]
+_f8, _i8, _yes = types.float64, types.int64, types.boolean
+
+
+def _compiled(*signature: Any) -> Callable[[F], F]:
+    """Compile now (or load from the cache), without the GIL. With a signature nothing compiles later."""
+
+    def wrap(function: F) -> F:
+        return cast(F, numba.njit(*signature, cache=True, nogil=True, error_model="numpy")(function))
+
+    return wrap
+
+
+@_compiled()
+def _products(x: Floats, p: Floats, w: Floats) -> tuple[float, float, float]:
+    """⟨w,s⟩, ‖s‖², ‖x‖² with s = x − p, in one pass"""
+    ws, ss, xx = 0.0, 0.0, 0.0
+    for j in range(x.size):
+        s = x[j] - p[j]
+        ws += w[j] * s
+        ss += s * s
+        xx += x[j] * x[j]
+    return ws, ss, xx
+
+
+@_compiled()
+def _dot(x: Floats, y: Floats) -> float:
+    total = 0.0
+    for j in range(x.size):
+        total += x[j] * y[j]
+    return total
+
+
+@_compiled()
+def _lift(x: Floats, p: Floats, ss: float, gap: float, room: float, z: Floats) -> None:
+    """z = 2(s − ‖s‖² p/(1−‖p‖²))/(1−‖x‖²), with gap = 1−‖p‖² and room = 1−‖x‖²"""
+    for j in range(x.size):
+        z[j] = 2 * (x[j] - p[j] - ss * p[j] / gap) / room
+
+
+# ---------------------------------------------------------------------------------- perceptron
+
+
+@_compiled(_floats(_matrix, _vector, _vector))
+def lifted_ratios(X: Floats, p: Floats, w: Floats) -> Floats:
+    """⟨w,z⟩/‖w‖ of every row, 0 when w = 0:  ⟨w,z⟩ = 2(⟨w,s⟩ − ‖s‖²⟨w,p⟩/(1−‖p‖²))/(1−‖x‖²)"""
+    gap, norm, wp = 1 - _dot(p, p), math.sqrt(_dot(w, w)), _dot(w, p)
+    ratios = np.zeros(X.shape[0])
+    if norm > 0:
+        for i in range(X.shape[0]):
+            ws, ss, xx = _products(X[i], p, w)
+            ratios[i] = 2 * (ws - ss * wp / gap) / (1 - xx) / norm
+    return ratios
+
+
+@_compiled(types.Tuple((_i8, _floats, _i8, _f8, _floats, _flags))(_matrix, _signs, _vector, _vector, _i8, _f8, _yes))
+def perceptron(
+    X: Floats, y: Signs, p: Floats, w0: Floats, k: int, reach: float, until_change: bool
+) -> tuple[int, Floats, int, float, Floats, Flags]:
+    """On a mistake w ← w + y z. Returns (points consumed, w, k, reach, ratios, changed)."""
+    n, d = X.shape
+    w, z = w0.copy(), np.empty(d)
+    ratios, changed = np.zeros(n), np.zeros(n, dtype=np.bool_)
+    gap, norm, wp = 1 - _dot(p, p), math.sqrt(_dot(w, w)), _dot(w, p)
+    for i in range(n):
+        ws, ss, xx = _products(X[i], p, w)
+        reach = max(reach, ss / (1 - xx) / gap)
+        if norm > 0:
+            ratios[i] = 2 * (ws - ss * wp / gap) / (1 - xx) / norm
+        if (ratios[i] >= 0) != (y[i] > 0):
+            _lift(X[i], p, ss, gap, 1 - xx, z)
+            for j in range(d):
+                w[j] += y[i] * z[j]
+            norm, wp = math.sqrt(_dot(w, w)), _dot(w, p)
+            k += 1
+            changed[i] = True
+            if until_change:
+                return i + 1, w, k, reach, ratios, changed
+    return n, w, k, reach, ratios, changed
+
+
+# ---------------------------------------------------------------------------------- second order
+
+
+@_compiled()
+def _rank_one(U: Floats, x: Floats, n: int) -> None:
+    """U ← the triangular U' with U'ᵀU' = UᵀU + x xᵀ, by Givens rotations on the leading n; x is used up."""
+    for j in range(n):
+        length = math.hypot(U[j, j], x[j])
+        if length > 0:
+            cos, sin = U[j, j] / length, x[j] / length
+            U[j, j] = length
+            for i in range(j + 1, n):
+                upper = U[j, i]
+                U[j, i] = cos * upper + sin * x[i]
+                x[i] = cos * x[i] - sin * upper
+
+
+@_compiled()
+def _solve(U: Floats, b: Floats, n: int) -> None:
+    """b ← (UᵀU)⁻¹ b on the leading n, by two triangular solves"""
+    for j in range(n):
+        b[j] /= U[j, j]
+        for i in range(j + 1, n):
+            b[i] -= U[j, i] * b[j]
+    for j in range(n - 1, -1, -1):
+        t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+        i = j + 1
+        while i + 3 < n:
+            t0 += U[j, i] * b[i]
+            t1 += U[j, i + 1] * b[i + 1]
+            t2 += U[j, i + 2] * b[i + 2]
+            t3 += U[j, i + 3] * b[i + 3]
+            i += 4
+        while i < n:
+            t0 += U[j, i] * b[i]
+            i += 1
+        b[j] = (b[j] - (t0 + t1 + t2 + t3)) / U[j, j]
+
+
+@_compiled()
+def _residual(z: Floats, basis: Floats, rank: int, b: Floats, e: Floats) -> float:
+    """b = the coordinates of z in the orthonormal rows of the basis, e = what is left of z; returns ‖e‖.
+
+    Projected twice: after the second pass e is orthogonal to the basis to the last bits.
+    """
+    e[:] = z
+    b[:] = 0.0
+    for _ in range(2):
+        for m in range(rank):
+            part = _dot(basis[m], e)
+            b[m] += part
+            for j in range(z.size):
+                e[j] -= part * basis[m, j]
+    return math.sqrt(_dot(e, e))
+
+
+@_compiled(_floats(_matrix, _vector, _vector, _matrix, _i8, _f8))
+def spanned_ratios(X: Floats, p: Floats, w: Floats, basis: Floats, rank: int, tolerance: float) -> Floats:
+    """⟨w,z⟩/‖w‖ of every row, and exactly 0 for a z outside the span of the basis"""
+    n, d = X.shape
+    ratios = lifted_ratios(X, p, w)
+    z, b, e = np.empty(d), np.empty(d), np.empty(d)
+    gap = 1 - _dot(p, p)
+    if rank < d:
+        for i in range(n):
+            _, ss, xx = _products(X[i], p, w)
+            _lift(X[i], p, ss, gap, 1 - xx, z)
+            if _residual(z, basis, rank, b, e) > tolerance * math.sqrt(_dot(z, z)):
+                ratios[i] = 0.0
+    return ratios
+
+
+@_compiled(
+    types.Tuple((_i8, _floats, _floats, _square, _square, _i8, _i8, _f8, _floats, _flags))(
+        _matrix, _signs, _vector, _vector, _vector, _matrix, _matrix, _i8, _f8, _i8, _f8, _yes
+    )
+)
+def second_order(
+    X: Floats,
+    y: Signs,
+    p: Floats,
+    w0: Floats,
+    xi0: Floats,
+    factor: Floats,
+    basis0: Floats,
+    rank: int,
+    tolerance: float,
+    k: int,
+    reach: float,
+    until_change: bool,
+) -> tuple[int, Floats, Floats, Floats, Floats, int, int, float, Floats, Flags]:
+    """On a mistake ξ ← ξ + y z, A ← A + z zᵀ, w ← A⁺ξ. While rank < d, U holds A in the basis' coordinates.
+
+    Returns (points consumed, w, ξ, U, basis, rank, k, reach, ratios, changed).
+    """
+    n, d = X.shape
+    w, xi, U, basis = w0.copy(), xi0.copy(), factor.copy(), basis0.copy()
+    z, b, e = np.empty(d), np.empty(d), np.empty(d)
+    ratios, changed = np.zeros(n), np.zeros(n, dtype=np.bool_)
+    gap, norm, wp = 1 - _dot(p, p), math.sqrt(_dot(w, w)), _dot(w, p)
+    for i in range(n):
+        ws, ss, xx = _products(X[i], p, w)
+        reach = max(reach, ss / (1 - xx) / gap)
+        if norm > 0:
+            ratios[i] = 2 * (ws - ss * wp / gap) / (1 - xx) / norm
+        outside, left = False, 0.0
+        if rank < d:
+            _lift(X[i], p, ss, gap, 1 - xx, z)
+            left = _residual(z, basis, rank, b, e)
+            outside = left > tolerance * math.sqrt(_dot(z, z))
+            if outside:
+                ratios[i] = 0.0
+        if (ratios[i] >= 0) != (y[i] > 0):
+            if rank == d:
+                _lift(X[i], p, ss, gap, 1 - xx, z)
+                b[:] = z
+            for j in range(d):
+                xi[j] += y[i] * z[j]
+            was = rank
+            if outside:
+                for j in range(d):
+                    basis[rank, j] = e[j] / left
+                b[rank] = left
+                rank += 1
+            _rank_one(U, b, rank)
+            if was < d and rank == d:  # the span is whole: back to the ambient coordinates, for good
+                rows = np.zeros((d, d))
+                for m in range(d):
+                    for h in range(m, d):
+                        for j in range(d):
+                            rows[m, j] += U[m, h] * basis[h, j]
+                U[:, :] = 0.0
+                for m in range(d):
+                    _rank_one(U, rows[m], d)
+            if rank == d:
+                w[:] = xi
+                _solve(U, w, d)
+            else:
+                for m in range(rank):
+                    b[m] = _dot(basis[m], xi)
+                _solve(U, b, rank)
+                w[:] = 0.0
+                for m in range(rank):
+                    for j in range(d):
+                        w[j] += b[m] * basis[m, j]
+            norm, wp = math.sqrt(_dot(w, w)), _dot(w, p)
+            k += 1
+            changed[i] = True
+            if until_change:
+                return i + 1, w, xi, U, basis, rank, k, reach, ratios, changed
+    return n, w, xi, U, basis, rank, k, reach, ratios, changed
+
+
+# ---------------------------------------------------------------------------------- strategic
+
+
+@_compiled()
+def _strategic_score(
+    ws: float, ss: float, xx: float, gap: float, wp: float, norm: float, alpha: float, tolerance: float
+) -> tuple[float, float, float]:
+    """σ⟨w,v⟩/‖w‖ − α = (r/sinh r)⟨w,z⟩/‖w‖ − α, taken as 0 within the tolerance; also sinh(r)/r, and r"""
+    h = math.sqrt(ss / (1 - xx) / gap)
+    stretch, r = 1.0, 2 * math.asinh(h)
+    if h > 0:
+        stretch = 2 * h * math.sqrt(1 + h * h) / r
+    if norm == 0:
+        return 0.0, stretch, r
+    score = 2 * (ws - ss * wp / gap) / (1 - xx) / norm / stretch - alpha
+    if abs(score) <= tolerance * max(alpha, r):
+        score = 0.0
+    return score, stretch, r
+
+
+@_compiled(_floats(_matrix, _vector, _vector, _f8, _f8))
+def strategic_scores(X: Floats, p: Floats, w: Floats, alpha: float, tolerance: float) -> Floats:
+    gap, norm, wp = 1 - _dot(p, p), math.sqrt(_dot(w, w)), _dot(w, p)
+    scores = np.empty(X.shape[0])
+    for i in range(X.shape[0]):
+        ws, ss, xx = _products(X[i], p, w)
+        scores[i] = _strategic_score(ws, ss, xx, gap, wp, norm, alpha, tolerance)[0]
+    return scores
+
+
+@_compiled(
+    types.Tuple((_i8, _floats, _f8, _floats, _i8, _f8, _floats, _flags))(
+        _matrix, _signs, _vector, _vector, _f8, _f8, _vector, _yes, _f8, _i8, _f8, _yes
+    )
+)
+def strategic(
+    X: Floats,
+    y: Signs,
+    p: Floats,
+    w0: Floats,
+    alpha: float,
+    tolerance: float,
+    evidence0: Floats,
+    estimating: bool,
+    far: float,
+    k: int,
+    reach: float,
+    until_change: bool,
+) -> tuple[int, Floats, float, Floats, int, float, Floats, Flags]:
+    """On a mistake w ← w + y ηṽ, where ηṽ = z − α (sinh r / r) w/‖w‖ for a negative on the threshold, else z.
+
+    While estimating, the smallest distances at which an agent was seen to stay below the threshold are kept
+    in order, rounded up by the tolerance; α is lowered to the largest of them. An agent whose way might lead
+    beyond `far` proves nothing. Returns (points consumed, w, α, evidence, k, reach, scores, changed).
+    """
+    n, d = X.shape
+    w, z, evidence = w0.copy(), np.empty(d), evidence0.copy()
+    scores, changed = np.zeros(n), np.zeros(n, dtype=np.bool_)
+    last = evidence.size - 1
+    gap, norm, wp = 1 - _dot(p, p), math.sqrt(_dot(w, w)), _dot(w, p)
+    for i in range(n):
+        ws, ss, xx = _products(X[i], p, w)
+        reach = max(reach, ss / (1 - xx) / gap)
+        score, stretch, r = _strategic_score(ws, ss, xx, gap, wp, norm, alpha, tolerance)
+        scores[i] = score
+        budget = alpha
+        if estimating and until_change and score < 0:
+            bound = tolerance * max(alpha, r) - score
+            along = score + alpha
+            if bound < evidence[last] and math.sqrt(max(r * r - along * along, 0.0) + alpha * alpha) < far:
+                evidence[last] = bound
+                evidence[:] = np.sort(evidence)
+                if evidence[last] < alpha:
+                    alpha = evidence[last]
+                    changed[i] = True
+        if (score >= 0) != (y[i] > 0):
+            _lift(X[i], p, ss, gap, 1 - xx, z)
+            if y[i] < 0 and score == 0 and norm > 0:
+                for j in range(d):
+                    z[j] -= budget * stretch * w[j] / norm
+            for j in range(d):
+                w[j] += y[i] * z[j]
+            norm, wp = math.sqrt(_dot(w, w)), _dot(w, p)
+            k += 1
+            changed[i] = True
+        if until_change and changed[i]:
+            return i + 1, w, alpha, evidence, k, reach, scores, changed
+    return n, w, alpha, evidence, k, reach, scores, changed
+
+
+# ---------------------------------------------------------------------------------- hyperboloid
+
+
+@_compiled()
+def _minkowski(x: Floats, w: Floats) -> tuple[float, float]:
+    """[w,h] = (2⟨w_s,x⟩ − w₀(1+‖x‖²))/(1−‖x‖²) for the point h of the hyperboloid over x; and ‖x‖²"""
+    wx, xx = 0.0, 0.0
+    for j in range(x.size):
+        wx += w[j + 1] * x[j]
+        xx += x[j] * x[j]
+    return (2 * wx - w[0] * (1 + xx)) / (1 - xx), xx
+
+
+@_compiled()
+def _length(w: Floats) -> float:
+    """√[w,w] of a spacelike w, else the Euclidean ‖w‖: a timelike w has no hyperplane to be distant from"""
+    space = 0.0
+    for j in range(1, w.size):
+        space += w[j] * w[j]
+    time = w[0] * w[0]
+    return math.sqrt(space - time) if space > time else math.sqrt(space + time)
+
+
+@_compiled(_floats(_matrix, _vector))
+def hyperboloid_ratios(X: Floats, w: Floats) -> Floats:
+    length = _length(w)
+    ratios = np.zeros(X.shape[0])
+    if length > 0:
+        for i in range(X.shape[0]):
+            ratios[i] = _minkowski(X[i], w)[0] / length
+    return ratios
+
+
+@_compiled(types.Tuple((_i8, _floats, _i8, _f8, _floats, _flags))(_matrix, _signs, _vector, _i8, _f8, _yes))
+def hyperboloid(
+    X: Floats, y: Signs, w0: Floats, k: int, reach: float, until_change: bool
+) -> tuple[int, Floats, int, float, Floats, Flags]:
+    """On a mistake w ← w + y Hh, H = diag(−1, 1, …, 1). Returns as `perceptron` does."""
+    n, d = X.shape
+    w = w0.copy()
+    ratios, changed = np.zeros(n), np.zeros(n, dtype=np.bool_)
+    length = _length(w)
+    for i in range(n):
+        product, xx = _minkowski(X[i], w)
+        reach = max(reach, xx / (1 - xx))
+        if length > 0:
+            ratios[i] = product / length
+        if (ratios[i] >= 0) != (y[i] > 0):
+            w[0] -= y[i] * (1 + xx) / (1 - xx)
+            for j in range(d):
+                w[j + 1] += y[i] * 2 * X[i, j] / (1 - xx)
+            length = _length(w)
+            k += 1
+            changed[i] = True
+            if until_change:
+                return i + 1, w, k, reach, ratios, changed
+    return n, w, k, reach, ratios, changed

@@ -1,0 +1,74 @@
+"""K classes: one binary learner a class, that class against the rest. Not for strategic: its agents want one label.
+
+Labels are class indices 0 … K−1. Scores are n×K, column j from learner j; the prediction is the class with the
+largest score, the first of equals. A point changes the classifier when it changes any of the K learners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from service.errors import InvalidParameter
+from service.geometry import Array
+from service.learners import hyperboloid, perceptron, second_order
+from service.learners.contract import Learner, Outcome, class_labels
+
+Member = perceptron.State | second_order.State | hyperboloid.State
+
+_LEARNER: dict[type, Learner[Any]] = {
+    perceptron.State: perceptron,
+    second_order.State: second_order,
+    hyperboloid.State: hyperboloid,
+}
+
+
+@dataclass(frozen=True)
+class State:
+    members: tuple[Member, ...]  # one a class
+
+
+def init(members: Sequence[Member]) -> State:
+    """From the first states of K binary learners, all of one kind."""
+    kinds = {type(member) for member in members}
+    if len(members) < 2 or len(kinds) != 1 or not kinds <= set(_LEARNER):
+        raise InvalidParameter("members", [type(m).__module__ for m in members], "two or more of one binary learner")
+    return State(tuple(members))
+
+
+def score(state: State, X: ArrayLike) -> Array:
+    return np.stack([_learner(state).score(member, X) for member in state.members], axis=1)
+
+
+def predict(state: State, X: ArrayLike) -> NDArray[np.intp]:
+    return np.argmax(score(state, X), axis=1)
+
+
+def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[State]:
+    X = np.atleast_2d(np.asarray(X))
+    y = class_labels(y, len(X), len(state.members))
+    if until_change:  # all learners go as far as the first of them that changes
+        far = min(o.accepted for o in _observe_each(state, X, y, until_change=True))
+        X, y = X[:far], y[:far]
+    outcomes = _observe_each(state, X, y, until_change=False)
+    return Outcome(
+        State(tuple(o.state for o in outcomes)),
+        np.stack([o.scores for o in outcomes], axis=1),
+        np.logical_or.reduce([o.changed for o in outcomes]),
+    )
+
+
+def _observe_each(state: State, X: NDArray[Any], y: NDArray[np.int64], *, until_change: bool) -> list[Outcome[Member]]:
+    learner = _learner(state)
+    return [
+        learner.observe(member, X, np.where(y == j, 1, -1), until_change=until_change)
+        for j, member in enumerate(state.members)
+    ]
+
+
+def _learner(state: State) -> Learner[Any]:
+    return _LEARNER[type(state.members[0])]

@@ -1,0 +1,53 @@
+"""The Poincaré perceptron: Rosenblatt's, on the lifted points z.
+
+    ŷ = sgn⟨w,z⟩;  on a mistake  w ← w + y z,  z = lift(p, x)
+
+It is the paper's Algorithm 1, whose η·log_p(x) is z. Score: asinh(⟨w,z⟩/‖w‖), the signed hyperbolic distance
+to the boundary H_{w,p}.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from service.geometry import Array, require_ball
+from service.learners import loops
+from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_points
+
+
+@dataclass(frozen=True)
+class State:
+    c: float  # curvature −c
+    p: Array  # reference point, in the unit ball
+    w: Array  # weights, in lifted coordinates
+    start: Array  # w₁, the weights it began with: 0, unless promoted from a fit
+    k: int  # updates
+    reach: float  # max sinh²(r/2), r = d(p, x)
+
+
+def init(p: ArrayLike, *, c: float = 1.0, w: ArrayLike | None = None) -> State:
+    p = require_ball(p, c=c)[0] * math.sqrt(c)
+    start = np.zeros_like(p) if w is None else np.array(w, dtype=np.float64)
+    return State(c=c, p=p, w=start, start=start, k=0, reach=0.0)
+
+
+def score(state: State, X: ArrayLike) -> Array:
+    ratios = loops.lifted_ratios(unit_points(X, state.p.size, state.c), state.p, state.w)
+    return np.arcsinh(ratios) / math.sqrt(state.c)
+
+
+def predict(state: State, X: ArrayLike) -> Signs:
+    return signs(score(state, X))
+
+
+def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[State]:
+    X = unit_points(X, state.p.size, state.c)
+    n, w, k, reach, ratios, changed = loops.perceptron(
+        X, sign_labels(y, len(X)), state.p, state.w, state.k, state.reach, until_change
+    )
+    learned = replace(state, w=w, k=k, reach=reach)
+    return Outcome(learned, np.arcsinh(ratios[:n]) / math.sqrt(state.c), changed[:n])

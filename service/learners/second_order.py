@@ -1,0 +1,83 @@
+"""The Poincaré second-order perceptron: O(d) a prediction, O(d²) a mistake.
+
+    A = aI + Σ z zᵀ and ξ = Σ y z over the mistakes;  ŷ = sgn⟨A⁻¹ξ, z⟩
+
+The paper predicts with (A + z zᵀ)⁻¹ξ, but ⟨(A+zzᵀ)⁻¹ξ, z⟩ = ⟨A⁻¹ξ, z⟩/(1 + zᵀA⁻¹z) has the same sign, so w = A⁻¹ξ
+changes only on a mistake. Kept is the triangular U with UᵀU = A, not A⁻¹: Givens rotations add z zᵀ to it without
+ever losing symmetry or positivity, and w follows by two triangular solves. It stays accurate for any number of updates.
+
+a = 0 means the pseudo-inverse. While the mistakes span only a subspace, U holds A in the coordinates of an orthonormal
+basis of it, and a z outside the span scores exactly 0. "Outside" is decided by rank: what is left of z beside the span
+is more than RANK_TOLERANCE of ‖z‖. Once the span is whole, there is nothing left to tell a = 0 from a > 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from service.errors import InvalidParameter
+from service.geometry import Array, require_ball
+from service.learners import loops
+from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_points
+
+#: The rounding of z turns it by up to eps·σ_x, some 4e-11 at the radius limit; this is well above it.
+RANK_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class State:
+    c: float  # curvature −c
+    p: Array  # reference point, in the unit ball
+    a: float  # regularisation; 0 = pseudo-inverse
+    w: Array  # A⁻¹ξ
+    xi: Array  # ξ
+    factor: Array  # U, upper triangular, UᵀU = A
+    basis: Array  # orthonormal rows spanning the mistakes, while rank < d; no rows after that
+    rank: int
+    k: int  # updates
+    reach: float  # max sinh²(r/2), r = d(p, x)
+
+
+def init(p: ArrayLike, *, c: float = 1.0, a: float = 1.0) -> State:
+    if not 0 <= a < math.inf:
+        raise InvalidParameter("a", a, "0 or a positive number")
+    p = require_ball(p, c=c)[0] * math.sqrt(c)
+    d, zero = p.size, np.zeros_like(p)
+    basis, rank = (np.empty((0, d)), d) if a > 0 else (np.zeros((d, d)), 0)
+    return State(c, p, a, w=zero, xi=zero, factor=math.sqrt(a) * np.eye(d), basis=basis, rank=rank, k=0, reach=0.0)
+
+
+def score(state: State, X: ArrayLike) -> Array:
+    X = unit_points(X, state.p.size, state.c)
+    ratios = loops.spanned_ratios(X, state.p, state.w, state.basis, state.rank, RANK_TOLERANCE)
+    return np.arcsinh(ratios) / math.sqrt(state.c)
+
+
+def predict(state: State, X: ArrayLike) -> Signs:
+    return signs(score(state, X))
+
+
+def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[State]:
+    X = unit_points(X, state.p.size, state.c)
+    n, w, xi, factor, basis, rank, k, reach, ratios, changed = loops.second_order(
+        X,
+        sign_labels(y, len(X)),
+        state.p,
+        state.w,
+        state.xi,
+        state.factor,
+        state.basis,
+        state.rank,
+        RANK_TOLERANCE,
+        state.k,
+        state.reach,
+        until_change,
+    )
+    if rank == state.p.size:
+        basis = basis[:0]
+    learned = replace(state, w=w, xi=xi, factor=factor, basis=basis, rank=rank, k=k, reach=reach)
+    return Outcome(learned, np.arcsinh(ratios[:n]) / math.sqrt(state.c), changed[:n])
