@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from service.errors import LengthMismatch, UnknownLabel
+from service.errors import InvalidParameter, LengthMismatch, UnknownLabel
 from service.geometry import Array, require_ball
 
 S = TypeVar("S")
@@ -49,6 +49,14 @@ def unit_points(X: ArrayLike, d: int, c: float) -> Array:
     """The points, checked, in the unit ball: √c·X"""
     X = require_ball(X, d, c=c)
     return X if c == 1 else X * math.sqrt(c)
+
+
+def unit_point(p: ArrayLike, c: float) -> Array:
+    """A single point, checked, in the unit ball: √c·p"""
+    points = require_ball(p, c=c)
+    if len(points) != 1 or points.size == 0:
+        raise InvalidParameter("reference point", f"array of shape {points.shape}", "one point")
+    return np.asarray(points[0] * math.sqrt(c))
 
 
 def sign_labels(y: ArrayLike, n: int) -> Signs:

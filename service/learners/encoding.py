@@ -9,10 +9,10 @@ A one-vs-rest state has "members": a header each, and their arrays one after ano
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
 from dataclasses import fields
 from hashlib import blake2b
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,16 @@ _FIELDS = {
     for state in _STATES.values()
     if state is not one_vs_rest.State
 }
+#: The axes of the arrays: the same letter is the same length everywhere in a state.
+_AXES = {
+    "p": ("d",),
+    "w": ("d",),
+    "start": ("d",),
+    "xi": ("d",),
+    "factor": ("d", "d"),
+    "basis": ("rows", "d"),
+    "evidence": ("m",),
+}
 
 
 def encode(state: State) -> bytes:
@@ -58,11 +68,14 @@ def decode(data: bytes) -> State:
     if digest != _digest(body):
         raise StateCorrupt("the checksum does not match: the stored state is damaged")
     end = 4 + int.from_bytes(body[:4], "little")
-    header = json.loads(body[4:end])
-    if header["format"] != FORMAT:
-        raise StateCorrupt(f"format {header['format']} of the stored state is not {FORMAT}", format=header["format"])
-    rest = memoryview(body)[end:]
-    state, rest = _restore(header, rest)
+    try:
+        header = json.loads(body[4:end])
+        version = header["format"]
+        if version != FORMAT:
+            raise StateCorrupt(f"format {version!r} of the stored state is not {FORMAT}")
+        state, rest = _restore(header, memoryview(body)[end:])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateCorrupt(f"the header of the stored state is malformed: {error}") from error
     if len(rest):
         raise StateCorrupt(f"{len(rest)} bytes too many in the stored state")
     return state
@@ -80,37 +93,30 @@ def _describe(state: State) -> tuple[dict[str, Any], list[NDArray[Any]]]:
     return header, arrays
 
 
-def _restore(header: dict[str, Any], data: memoryview) -> tuple[Any, memoryview]:
+def _restore(header: dict[str, Any], data: memoryview) -> tuple[State, memoryview]:
     kind = _STATES.get(header["learner"])
     if kind is None:
         raise StateCorrupt(f"no learner is called {header['learner']!r}")
     if kind is one_vs_rest.State:
-        members = []
+        members: list[Any] = []
         for head in header["members"]:
             member, data = _restore(head, data)
             members.append(member)
-        return one_vs_rest.State(tuple(members)), data
+        return one_vs_rest.init(members), data
     named = _FIELDS[kind]
-    described = [(name, dtype) for name, dtype, _ in header["fields"]]
-    if described != [(name, dtype) for name, (_, dtype) in named.items()]:
-        raise StateCorrupt(f"the fields of the stored {header['learner']} are not its own", fields=described)
-    values = {}
-    for name, array in _arrays(header["fields"], data):
-        hint = named[name][0]
-        if (array.ndim == 0) != (hint in _SCALARS):
-            raise StateCorrupt(f"field {name} of the stored state has shape {array.shape}")
-        values[name] = hint(array.item()) if hint in _SCALARS else array
+    if [(name, dtype) for name, dtype, _ in header["fields"]] != [(name, dtype) for name, (_, dtype) in named.items()]:
+        raise StateCorrupt(f"the fields of the stored {header['learner']} are not its own")
+    values: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
+    for name, dtype, shape in header["fields"]:
+        axes, hint = _AXES.get(name, ()), named[name][0]
+        if len(shape) != len(axes) or any(sizes.setdefault(a, n) != n for a, n in zip(axes, shape, strict=True)):
+            raise StateCorrupt(f"field {name} of the stored state has shape {shape}")
+        count = math.prod(shape)
+        array = np.frombuffer(data, dtype=dtype, count=count).reshape(shape).copy()
+        values[name] = array if axes else hint(array.item())
         data = data[array.nbytes :]
-    return kind(**values), data
-
-
-def _arrays(described: list[tuple[str, str, list[int]]], data: memoryview) -> Iterator[tuple[str, NDArray[Any]]]:
-    for name, dtype, shape in described:
-        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        if size > len(data):
-            raise StateCorrupt(f"field {name} of the stored state is cut short")
-        yield name, np.frombuffer(data[:size], dtype=dtype).reshape(shape).copy()
-        data = data[size:]
+    return cast(State, kind(**values)), data
 
 
 def _digest(body: bytes) -> bytes:

@@ -21,13 +21,15 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Signs = NDArray[np.int8]
 F = TypeVar("F", bound=Callable[..., Any])
+
+types: Any = numba.types
+njit: Any = numba.njit
 
 _vector = types.Array(types.float64, 1, "C", readonly=True)
 _matrix = types.Array(types.float64, 2, "C", readonly=True)
@@ -40,7 +42,7 @@ def _compiled(*signature: Any) -> Callable[[F], F]:
     """Compile now (or load from the cache), without the GIL. With a signature nothing compiles later."""
 
     def wrap(function: F) -> F:
-        return cast(F, numba.njit(*signature, cache=True, nogil=True, error_model="numpy")(function))
+        return cast(F, njit(*signature, cache=True, nogil=True, error_model="numpy")(function))
 
     return wrap
 

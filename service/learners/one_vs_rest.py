@@ -45,7 +45,7 @@ def score(state: State, X: ArrayLike) -> Array:
 
 
 def predict(state: State, X: ArrayLike) -> NDArray[np.intp]:
-    return np.argmax(score(state, X), axis=1)
+    return np.asarray(np.argmax(score(state, X), axis=1))
 
 
 def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[State]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from service.geometry import Array, require_ball
+from service.geometry import Array
 from service.learners import loops
-from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_points
+from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_point, unit_points
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class State:
 
 
 def init(p: ArrayLike, *, c: float = 1.0, w: ArrayLike | None = None) -> State:
-    p = require_ball(p, c=c)[0] * math.sqrt(c)
+    p = unit_point(p, c)
     start = np.zeros_like(p) if w is None else np.array(w, dtype=np.float64)
     return State(c=c, p=p, w=start, start=start, k=0, reach=0.0)
 

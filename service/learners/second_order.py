@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from service.errors import InvalidParameter
-from service.geometry import Array, require_ball
+from service.geometry import Array
 from service.learners import loops
-from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_points
+from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_point, unit_points
 
 #: The rounding of z turns it by up to eps·σ_x, some 4e-11 at the radius limit; this is well above it.
 RANK_TOLERANCE = 1e-9
@@ -45,7 +45,7 @@ class State:
 def init(p: ArrayLike, *, c: float = 1.0, a: float = 1.0) -> State:
     if not 0 <= a < math.inf:
         raise InvalidParameter("a", a, "0 or a positive number")
-    p = require_ball(p, c=c)[0] * math.sqrt(c)
+    p = unit_point(p, c)
     d, zero = p.size, np.zeros_like(p)
     basis, rank = (np.empty((0, d)), d) if a > 0 else (np.zeros((d, d)), 0)
     return State(c, p, a, w=zero, xi=zero, factor=math.sqrt(a) * np.eye(d), basis=basis, rank=rank, k=0, reach=0.0)

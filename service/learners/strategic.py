@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from service.errors import InvalidParameter
-from service.geometry import RADIUS_LIMIT, Array, distance, require_ball
+from service.geometry import RADIUS_LIMIT, Array, distance
 from service.learners import loops
-from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_points
+from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_point, unit_points
 
 #: How near to the threshold, relative to max(α, r), is on it. The round trip above loses at most 1e-10 of it.
 TOLERANCE = 1e-9
@@ -52,10 +52,9 @@ def init(p: ArrayLike, *, budget: float, c: float = 1.0, estimate: bool = False)
     """`budget` is α; with `estimate`, where its estimate starts: better too high than too low."""
     if not 0 < budget < math.inf:
         raise InvalidParameter("budget", budget, "a positive number")
-    root = math.sqrt(c)
-    p = require_ball(p, c=c)[0] * root
+    p = unit_point(p, c)
     evidence = np.full(EVIDENCE, np.inf)
-    return State(c, p, np.zeros_like(p), budget * root, estimate, evidence, k=0, reach=0.0)
+    return State(c, p, np.zeros_like(p), budget * math.sqrt(c), estimate, evidence, k=0, reach=0.0)
 
 
 def score(state: State, X: ArrayLike) -> Array:
