@@ -3,7 +3,7 @@
 With k updates, r the largest d(p, x) seen, and a margin ε that some classifier through p keeps on the stream:
 
     perceptron     k ≤ (sinh r / sinh ε)²,              and  k sinh ε ≤ ‖w‖
-    from w₁ ≠ 0    k ≤ (sinh² r + 2‖w₁‖ sinh ε)/sinh² ε, and  k sinh ε ≤ ‖w − w₁‖
+    from w₁ ≠ 0    k ≤ (sinh r / sinh ε)² + 2‖w₁‖/sinh ε, and  k sinh ε ≤ ‖w − w₁‖
     second order   k ≤ √((a + λ_max) log det(A/a)) / sinh ε  (a > 0),  and  k sinh ε ≤ ‖ξ‖
     strategic      k ≤ (f(r)/sinh ε)², f(r) = r sinh(q)/q, q = √(r² + α²)  (α known),  and  k sinh ε ≤ ‖w‖
     hyperboloid    k ≤ cosh 2r · cosh 2(r−ε) / sinh² ε  (both classes seen),  and  k sinh ε ≤ ‖w‖ √cosh 2(r−ε)
@@ -94,7 +94,7 @@ def corrected_radius(r: float, alpha: float) -> float:
 def _perceptron(state: perceptron.State) -> _Proof:
     r, start = _sinh(radius(state)), _norm(state.start)
     return _Proof(
-        bound=lambda epsilon: (r * r + 2 * start * _sinh(epsilon)) / _sinh(epsilon) ** 2,
+        bound=lambda epsilon: (r / _sinh(epsilon)) ** 2 + 2 * start / _sinh(epsilon),
         cap=_cap(_norm(state.w - state.start), state.k, _rounding(state, state.p)),
     )
 

@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from service.errors import InvalidParameter, LengthMismatch, UnknownLabel
+from service.errors import DimensionMismatch, InvalidParameter, LengthMismatch, NonFinite, UnknownLabel
 from service.geometry import Array, require_ball
 
 S = TypeVar("S")
@@ -57,6 +57,16 @@ def unit_point(p: ArrayLike, c: float) -> Array:
     if len(points) != 1 or points.size == 0:
         raise InvalidParameter("reference point", f"array of shape {points.shape}", "one point")
     return np.asarray(points[0] * math.sqrt(c))
+
+
+def weights(w: ArrayLike, d: int) -> Array:
+    """d finite weights"""
+    given = np.array(w, dtype=np.float64)
+    if given.shape != (d,):
+        raise DimensionMismatch(expected=d, got=given.size, what="weights")
+    if not np.isfinite(given).all():
+        raise NonFinite(0, float(given[~np.isfinite(given)][0]), what="weights")
+    return given
 
 
 def sign_labels(y: ArrayLike, n: int) -> Signs:

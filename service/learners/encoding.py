@@ -17,7 +17,7 @@ from typing import Any, cast, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import StateCorrupt
+from service.errors import InvalidParameter, StateCorrupt
 from service.learners import hyperboloid, one_vs_rest, perceptron, second_order, strategic
 
 FORMAT = 1
@@ -74,7 +74,7 @@ def decode(data: bytes) -> State:
         if version != FORMAT:
             raise StateCorrupt(f"format {version!r} of the stored state is not {FORMAT}")
         state, rest = _restore(header, memoryview(body)[end:])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, InvalidParameter) as error:
         raise StateCorrupt(f"the header of the stored state is malformed: {error}") from error
     if len(rest):
         raise StateCorrupt(f"{len(rest)} bytes too many in the stored state")
@@ -110,7 +110,9 @@ def _restore(header: dict[str, Any], data: memoryview) -> tuple[State, memoryvie
     sizes: dict[str, int] = {}
     for name, dtype, shape in header["fields"]:
         axes, hint = _AXES.get(name, ()), named[name][0]
-        if len(shape) != len(axes) or any(sizes.setdefault(a, n) != n for a, n in zip(axes, shape, strict=True)):
+        if len(shape) != len(axes) or any(
+            n < 0 or sizes.setdefault(a, n) != n for a, n in zip(axes, shape, strict=True)
+        ):
             raise StateCorrupt(f"field {name} of the stored state has shape {shape}")
         count = math.prod(shape)
         array = np.frombuffer(data, dtype=dtype, count=count).reshape(shape).copy()

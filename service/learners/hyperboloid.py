@@ -36,7 +36,7 @@ def init(d: int, *, c: float = 1.0) -> State:
         raise InvalidParameter("dimension", d, "a positive integer")
     if not 0 < c < math.inf:
         raise InvalidParameter("curvature c", c, "a positive number")
-    return State(c, np.zeros(d + 1), seen_negative=False, seen_positive=False, k=0, reach=0.0)
+    return State(float(c), np.zeros(d + 1), seen_negative=False, seen_positive=False, k=0, reach=0.0)
 
 
 def has_boundary(state: State) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from service.errors import InvalidParameter
-from service.geometry import Array
+from service.geometry import Array, require_ball
 from service.learners import hyperboloid, perceptron, second_order
 from service.learners.contract import Learner, Outcome, class_labels
 
@@ -49,7 +49,7 @@ def predict(state: State, X: ArrayLike) -> NDArray[np.intp]:
 
 
 def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[State]:
-    X = np.atleast_2d(np.asarray(X))
+    X = require_ball(X, c=state.members[0].c)
     y = class_labels(y, len(X), len(state.members))
     if until_change:  # all learners go as far as the first of them that changes
         far = min(o.accepted for o in _observe_each(state, X, y, until_change=True))

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from service.geometry import Array
 from service.learners import loops
-from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_point, unit_points
+from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_point, unit_points, weights
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,10 @@ class State:
 
 
 def init(p: ArrayLike, *, c: float = 1.0, w: ArrayLike | None = None) -> State:
+    """At the reference point p; from the weights w, in lifted coordinates, when there are some already."""
     p = unit_point(p, c)
-    start = np.zeros_like(p) if w is None else np.array(w, dtype=np.float64)
-    return State(c=c, p=p, w=start, start=start, k=0, reach=0.0)
+    start = np.zeros_like(p) if w is None else weights(w, p.size)
+    return State(c=float(c), p=p, w=start, start=start, k=0, reach=0.0)
 
 
 def score(state: State, X: ArrayLike) -> Array:

@@ -48,7 +48,9 @@ def init(p: ArrayLike, *, c: float = 1.0, a: float = 1.0) -> State:
     p = unit_point(p, c)
     d, zero = p.size, np.zeros_like(p)
     basis, rank = (np.empty((0, d)), d) if a > 0 else (np.zeros((d, d)), 0)
-    return State(c, p, a, w=zero, xi=zero, factor=math.sqrt(a) * np.eye(d), basis=basis, rank=rank, k=0, reach=0.0)
+    return State(
+        float(c), p, float(a), w=zero, xi=zero, factor=math.sqrt(a) * np.eye(d), basis=basis, rank=rank, k=0, reach=0.0
+    )
 
 
 def score(state: State, X: ArrayLike) -> Array:

@@ -54,7 +54,7 @@ def init(p: ArrayLike, *, budget: float, c: float = 1.0, estimate: bool = False)
         raise InvalidParameter("budget", budget, "a positive number")
     p = unit_point(p, c)
     evidence = np.full(EVIDENCE, np.inf)
-    return State(c, p, np.zeros_like(p), budget * math.sqrt(c), estimate, evidence, k=0, reach=0.0)
+    return State(float(c), p, np.zeros_like(p), budget * math.sqrt(c), estimate, evidence, k=0, reach=0.0)
 
 
 def score(state: State, X: ArrayLike) -> Array:

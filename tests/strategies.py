@@ -1,0 +1,31 @@
+"""Points of the ball, as Hypothesis strategies and from a generator."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def directions(rng: np.random.Generator, n: int, d: int) -> Array:
+    """n unit vectors, uniform on the sphere."""
+    g = rng.standard_normal((n, d))
+    return np.asarray(g / np.linalg.norm(g, axis=-1, keepdims=True))
+
+
+def points(rng: np.random.Generator, n: int, d: int, radius: float) -> Array:
+    """n points of the unit ball: uniform directions, hyperbolic radii uniform in [0, radius]."""
+    return np.tanh(rng.uniform(0, radius, (n, 1)) / 2) * directions(rng, n, d)
+
+
+def rotation(rng: np.random.Generator, d: int) -> Array:
+    """An orthogonal d×d matrix."""
+    return np.asarray(np.linalg.qr(rng.standard_normal((d, d)))[0])
+
+
+#: a reproducible source of randomness: `points(draw, …)` then costs Hypothesis one integer, whatever d
+generators = st.integers(0, 2**32 - 1).map(np.random.default_rng)
+dimensions = st.sampled_from([1, 2, 3, 10, 1000])
+radii = st.floats(0, 12)

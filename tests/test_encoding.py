@@ -1,0 +1,99 @@
+"""encode∘decode is the identity, and bytes that are not what was written are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields, replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.errors import StateCorrupt
+from service.learners import LEARNERS, decode, encode, perceptron
+from service.learners.encoding import FORMAT
+from tests.test_learners import CASES, Case, stream
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Field by field, to the bit and the type"""
+    if isinstance(left, tuple):
+        return len(left) == len(right) and all(map(equal, left, right))
+    if isinstance(left, np.ndarray):
+        return bool(left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes())
+    if type(left).__module__.startswith("service"):
+        return type(left) is type(right) and all(
+            equal(getattr(left, f.name), getattr(right, f.name)) for f in fields(left)
+        )
+    return type(left) is type(right) and bool(left == right)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("n", [0, 1, 50])
+def test_decoding_what_was_encoded_gives_the_state_back(case: Case, n: int) -> None:
+    X, y = stream(case, 9, 50)
+    state = case.learner.observe(case.first(), X[:n], y[:n]).state
+    again = decode(encode(state))
+    assert equal(again, state)
+    left, right = case.learner.observe(state, X, y), case.learner.observe(again, X, y)
+    assert equal(left.state, right.state)
+    assert np.array_equal(left.scores, right.scores)
+
+
+def test_every_learner_can_be_encoded() -> None:
+    assert {json.loads(header(encode(case.first())))["learner"] for case in CASES.values()} == set(LEARNERS)
+
+
+def header(data: bytes) -> bytes:
+    return data[24 : 24 + int.from_bytes(data[20:24], "little")]
+
+
+def forged(data: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
+    """The same bytes under another header, with a checksum that fits: damage that only the checks behind it see"""
+    head = json.loads(header(data))
+    change(head)
+    new = json.dumps(head).encode()
+    body = len(new).to_bytes(4, "little") + new + data[24 + len(header(data)) :]
+    return data[:4] + blake2b(body, digest_size=16).digest() + body
+
+
+STATE = perceptron.observe(perceptron.init([0.1, 0.2]), [[0.3, 0.1]], [-1]).state
+DATA = encode(STATE)
+
+
+def test_any_damaged_byte_is_noticed() -> None:
+    for i in range(len(DATA)):
+        with pytest.raises(StateCorrupt):
+            decode(DATA[:i] + bytes([DATA[i] ^ 1]) + DATA[i + 1 :])
+    for cut in (DATA[:-1], DATA[:10], b"", DATA + b"\0"):
+        with pytest.raises(StateCorrupt):
+            decode(cut)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda head: head.update(format=FORMAT + 1),
+        lambda head: head.pop("format"),
+        lambda head: head.update(learner="oracle"),
+        lambda head: head.update(learner="hyperboloid"),
+        lambda head: head.pop("fields"),
+        lambda head: head["fields"].pop(),
+        lambda head: head["fields"][1].__setitem__(1, "<f4"),
+        lambda head: head["fields"][1].__setitem__(2, [3]),
+        lambda head: head["fields"][1].__setitem__(2, [-1]),
+        lambda head: head["fields"][0].__setitem__(2, [1]),
+        lambda head: head["fields"][1].__setitem__(2, "no"),
+        lambda head: head.update(learner="one_vs_rest", members=[]),
+    ],
+)
+def test_a_header_that_does_not_fit_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
+    with pytest.raises(StateCorrupt):
+        decode(forged(DATA, change))
+
+
+def test_a_state_holds_what_it_was_given_to_the_last_bit() -> None:
+    odd = replace(STATE, w=np.array([5e-324, -0.0]), k=2**62, reach=1 / 3)
+    assert equal(decode(encode(odd)), odd)
