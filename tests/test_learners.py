@@ -251,7 +251,7 @@ def textbook_second_order(X: Array, y: Any, p: Array, a: float) -> tuple[Array, 
 
     def solve(S: Array) -> Array:
         if a > 0:
-            return np.linalg.solve(a * np.eye(d) + S.T @ S, xi)
+            return np.asarray(np.linalg.solve(a * np.eye(d) + S.T @ S, xi))
         return np.asarray(np.linalg.pinv(S.T @ S, rcond=1e-12, hermitian=True) @ xi)
 
     for z, label in zip(g.lift(p, X), y, strict=True):

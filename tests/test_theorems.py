@@ -253,22 +253,16 @@ def test_an_unknown_budget_is_never_underestimated(seed: int, budget: float, fac
         assert budget <= state.alpha <= before
 
 
-def test_from_four_times_too_high_the_estimate_comes_near_from_above_and_costs_few_mistakes() -> None:
-    known, estimated, ignored, finals = [], [], [], []
-    for seed in range(6):
-        X, y, p = band_population(np.random.default_rng(seed), 400)
-        known.append(play(X, y, strategic.init(p, budget=0.5), 0.5, rounds=20)[0].k)
-        state, _ = play(X, y, strategic.init(p, budget=2.0, estimate=True), 0.5, rounds=20)
-        estimated.append(state.k)
-        finals.append(state.alpha)
+def test_from_four_times_too_high_the_estimate_comes_near_from_above_and_saves_most_mistakes() -> None:
+    for seed in range(4):
+        X, y, p = band_population(np.random.default_rng(seed), 800)
+        state, _ = play(X, y, strategic.init(p, budget=2.0, estimate=True), 0.5, rounds=5)
         plain = perceptron.init(p)
-        for _ in range(20):
+        for _ in range(5):
             for x, label in zip(X, y, strict=True):
                 plain = perceptron.observe(plain, plain_response(x, p, plain.w, 0.5), label).state
-        ignored.append(plain.k)
-    assert all(0.5 <= a <= 0.55 for a in finals)
-    assert np.mean(estimated) <= 2 * np.mean(known)
-    assert np.mean(ignored) > 10 * np.mean(known)
+        assert 0.5 <= state.alpha <= 0.6
+        assert state.k < plain.k / 5
 
 
 def test_points_that_did_not_answer_this_classifier_are_no_evidence() -> None:
