@@ -1,14 +1,33 @@
 """Every exception of the service.
 
 HorocycleError
-├── InvalidInput                 the caller's fault; names the offending row and value
+├── InvalidInput                 the caller's fault; names the offending row and value, nothing was changed
+│   ├── MalformedBody            not JSON, not UTF-8, too deep
+│   ├── BodyTooLarge
+│   ├── UnsupportedMediaType     a content type or an encoding we do not read
+│   ├── UnknownField             a member that the body does not have
+│   ├── InvalidRequest           a member, a parameter or a header of another type or shape
+│   ├── EmptyBatch               no points at all
 │   ├── PointOutsideBall         on or outside the ball, or beyond the radius limit
 │   ├── NonFinite                NaN or an infinity
 │   ├── NotANumber               a string, a boolean, a ragged row where numbers belong
 │   ├── DimensionMismatch        a point of another dimension
 │   ├── LengthMismatch           as many labels as points, please
-│   ├── UnknownLabel             a label that is not one of the learner's
+│   ├── UnknownLabel             a label that is not one of the session's
+│   ├── BinaryOnly               a strategic session with more than two labels
 │   └── InvalidParameter         a setting outside its range
+├── UnknownSession               never heard of
+├── SessionGone                  ended or expired; its id is not given away again
+├── SessionExists                the id is taken
+├── UnknownRoute                 no such path
+├── MethodNotAllowed             not this verb on this path
+├── StaleModel                   the classifier these points answer is not the current one
+├── KeyReused                    an idempotency key with another body
+├── RateLimited                  too many requests wait already
+├── StoreUnavailable             the store does not answer; nothing was changed
+├── StoreFull                    the store has no room; nothing was changed
+├── StoreReadOnly                the store takes no writes; nothing was changed
+├── OutcomeUnknown               the store was cut off in the middle; a retry with the same key settles it
 └── StateCorrupt                 stored bytes that are no state of ours
 """
 
@@ -28,6 +47,33 @@ class InvalidInput(HorocycleError):
     """Something the caller sent cannot be taken; nothing was changed."""
 
 
+class MalformedBody(InvalidInput):
+    pass
+
+
+class BodyTooLarge(InvalidInput):
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the body has more than {limit} bytes", limit=limit)
+
+
+class UnsupportedMediaType(InvalidInput):
+    pass
+
+
+class UnknownField(InvalidInput):
+    def __init__(self, field: str, allowed: str) -> None:
+        super().__init__(f"there is no field {field!r} here; known are {allowed}", field=field)
+
+
+class InvalidRequest(InvalidInput):
+    pass
+
+
+class EmptyBatch(InvalidInput):
+    def __init__(self) -> None:
+        super().__init__("there is no point in this batch")
+
+
 class PointOutsideBall(InvalidInput):
     def __init__(self, index: int, norm: float, limit: float) -> None:
         super().__init__(
@@ -42,7 +88,7 @@ class NonFinite(InvalidInput):
 
 class NotANumber(InvalidInput):
     def __init__(self, what: str, index: int | None = None, value: object = None) -> None:
-        super().__init__(what, index=index, value=repr(value))
+        super().__init__(what, index=index, value=repr(value)[:100])
 
 
 class DimensionMismatch(InvalidInput):
@@ -59,12 +105,77 @@ class LengthMismatch(InvalidInput):
 
 class UnknownLabel(InvalidInput):
     def __init__(self, index: int, value: object, allowed: str) -> None:
-        super().__init__(f"label {index} is {value!r}, not one of {allowed}", index=index, value=repr(value))
+        super().__init__(f"label {index} is {value!r}, not one of {allowed}", index=index, value=repr(value)[:100])
+
+
+class BinaryOnly(InvalidInput):
+    def __init__(self, labels: int) -> None:
+        super().__init__(
+            f"a strategic session has two labels, not {labels}: its agents want one of them", labels=labels
+        )
 
 
 class InvalidParameter(InvalidInput):
     def __init__(self, name: str, value: object, allowed: str) -> None:
-        super().__init__(f"{name} is {value!r}; it must be {allowed}", name=name, value=repr(value))
+        super().__init__(f"{name} is {value!r}; it must be {allowed}", name=name, value=repr(value)[:100])
+
+
+class UnknownSession(HorocycleError):
+    def __init__(self, session: str) -> None:
+        super().__init__(f"there is no session {session!r}", session=session)
+
+
+class SessionGone(HorocycleError):
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session!r} has ended or expired", session=session)
+
+
+class SessionExists(HorocycleError):
+    def __init__(self, session: str) -> None:
+        super().__init__(f"the id {session!r} is taken, or was once", session=session)
+
+
+class UnknownRoute(HorocycleError):
+    def __init__(self, path: str) -> None:
+        super().__init__(f"there is nothing at {path}; /docs lists what there is")
+
+
+class MethodNotAllowed(HorocycleError):
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(f"{method} is not done to {path}; /docs lists what is")
+
+
+class StaleModel(HorocycleError):
+    def __init__(self, version: int) -> None:
+        super().__init__(f"the classifier has changed: its version is {version} now", version=version)
+        self.version = version
+
+
+class KeyReused(HorocycleError):
+    def __init__(self) -> None:
+        super().__init__("this idempotency key came with another body before")
+
+
+class RateLimited(HorocycleError):
+    def __init__(self, waiting: int) -> None:
+        super().__init__(f"{waiting} requests wait for this session already", waiting=waiting)
+
+
+class StoreUnavailable(HorocycleError):
+    pass
+
+
+class StoreFull(HorocycleError):
+    pass
+
+
+class StoreReadOnly(HorocycleError):
+    pass
+
+
+class OutcomeUnknown(HorocycleError):
+    def __init__(self) -> None:
+        super().__init__("the store was cut off in mid-commit; repeat the request with the same Idempotency-Key")
 
 
 class StateCorrupt(HorocycleError):

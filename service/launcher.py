@@ -1,0 +1,152 @@
+"""The command line: serve runs the store, if none is configured, and the workers; doctor says what is wrong here."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from multiprocessing.connection import wait
+from pathlib import Path
+
+import redis
+import uvicorn
+from fastapi import FastAPI
+from pydantic import ValidationError
+from uvicorn.supervisors import Multiprocess
+
+from service.app import create_app
+from service.embedded import EmbeddedServer, find_server
+from service.errors import HorocycleError
+from service.settings import Settings
+
+#: Bodies of a megabyte come and go: glibc is not to give their memory back each time. Read when a process starts.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20), "MALLOC_ARENA_MAX": "2"}
+OLDEST = (6, 2)  # of Redis
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m service", description="Horocycle, served over HTTP.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, help in (("serve", "run the service"), ("doctor", "say what is wrong with this environment")):
+        command = commands.add_parser(name, help=help)
+        for setting in ("host", "port", "workers", "data", "redis_url"):
+            field = Settings.model_fields[setting]
+            command.add_argument(f"--{setting.replace('_', '-')}", help=f"{field.description} ({field.default})")
+    arguments = vars(parser.parse_args(argv))
+    command = arguments.pop("command")
+    try:
+        settings = Settings(**{name: value for name, value in arguments.items() if value is not None})
+    except ValidationError as error:
+        for wrong in error.errors():
+            _say(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}", error=True)
+        return 2
+    return serve(settings) if command == "serve" else doctor(settings)
+
+
+def serve(settings: Settings) -> int:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    if sys.platform == "linux" and not MALLOC.keys() <= os.environ.keys():
+        os.execve(sys.executable, [sys.executable, "-m", "service", *sys.argv[1:]], {**MALLOC, **os.environ})
+    with ExitStack() as running:
+        try:
+            listening = running.enter_context(socket.create_server((settings.host, settings.port), backlog=2048))
+            url = settings.redis_url or running.enter_context(EmbeddedServer(settings.data)).url
+        except OSError as error:
+            _say(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}", error=True)
+            return 1
+        except HorocycleError as error:
+            _say(error.detail, error=True)
+            return 1
+        _banner(settings, listening.getsockname()[1])
+        for name, value in settings.model_copy(update={"redis_url": url}).model_dump(mode="json").items():
+            os.environ[f"HOROCYCLE_{name.upper()}"] = str(value)
+        config = uvicorn.Config(
+            "service.launcher:worker", factory=True, workers=settings.workers, log_level="warning", access_log=False
+        )
+        if settings.workers > 1:
+            Multiprocess(config, sockets=[listening]).run()
+        else:
+            uvicorn.Server(config).run(sockets=[listening])
+    return 0
+
+
+def worker() -> FastAPI:
+    """The app of one worker; its settings come by the environment."""
+    if (launcher := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_follow, args=[launcher.sentinel], daemon=True).start()
+    return create_app(Settings())
+
+
+def _follow(launcher: int) -> None:
+    """A worker does not outlive its launcher, however that died: its port and its store are another's then."""
+    wait([launcher])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def doctor(settings: Settings) -> int:
+    """Every check, with what to do about it; the exit code counts what is wrong."""
+    wrong = 0
+    for good, line in _checks(settings):
+        wrong += not good
+        _say(f"{'ok   ' if good else 'WRONG'} {line}")
+    return min(wrong, 1)
+
+
+def _checks(settings: Settings) -> Iterator[tuple[bool, str]]:
+    yield sys.version_info >= (3, 11), f"Python {sys.version.split()[0]}; 3.11 or newer is needed"
+    try:
+        with socket.create_server((settings.host, settings.port)):
+            yield True, f"{settings.host}:{settings.port} is free"
+    except OSError as error:
+        yield False, f"{settings.host}:{settings.port} cannot be listened on: {error.strerror}; try --port"
+    if settings.redis_url is None:
+        yield from _private(settings.data)
+    else:
+        yield from _configured(settings.redis_url)
+
+
+def _private(data: Path) -> Iterator[tuple[bool, str]]:
+    try:
+        yield True, f"the private store is {find_server()}"
+        with EmbeddedServer(data) as server:
+            yield True, f"it runs in {data.resolve()}"
+            yield from _configured(server.url)
+    except HorocycleError as error:
+        yield False, error.detail
+
+
+def _configured(url: str) -> Iterator[tuple[bool, str]]:
+    try:
+        with redis.Redis.from_url(url, socket_timeout=3, socket_connect_timeout=3) as client:
+            version = str(client.info("server")["redis_version"])
+            new = tuple(map(int, version.split(".")[:2])) >= OLDEST
+            yield new, f"the store speaks as Redis {version}; 6.2 or newer is needed"
+            memory, disk = client.info("memory"), client.info("persistence")
+            policy = memory.get("maxmemory_policy")
+            yield policy == "noeviction", f"maxmemory-policy is {policy}; noeviction keeps what was acknowledged"
+            yield bool(disk["aof_enabled"]), "appendonly keeps acknowledged points across a crash; on is needed"
+    except redis.RedisError as error:
+        yield False, f"the store at {url.split('@')[-1]} does not answer: {error}"
+
+
+def _banner(settings: Settings, port: int) -> None:
+    address = f"http://{settings.host}:{port}"
+    store = "the configured store" if settings.redis_url else f"a private store in {settings.data}/"
+    _say(f"Horocycle on {address} with {store}")
+    _say(f"  docs  {address}/docs")
+    _say(
+        f'  try   curl {address}/sessions -d \'{{"id": "demo", "dimension": 2}}\' -H \'content-type: application/json\''
+    )
+
+
+def _say(line: str, *, error: bool = False) -> None:
+    stream = sys.stderr if error else sys.stdout
+    stream.write(line + "\n")
+    stream.flush()

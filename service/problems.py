@@ -1,0 +1,76 @@
+"""Every error as an RFC 9457 problem: the mapping, once, and proven total by a test."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service import errors
+from service.errors import HorocycleError
+
+STATUS: dict[type[HorocycleError], int] = {
+    errors.MalformedBody: 400,
+    errors.BodyTooLarge: 413,
+    errors.UnsupportedMediaType: 415,
+    errors.UnknownField: 422,
+    errors.InvalidRequest: 422,
+    errors.EmptyBatch: 422,
+    errors.PointOutsideBall: 422,
+    errors.NonFinite: 422,
+    errors.NotANumber: 422,
+    errors.DimensionMismatch: 422,
+    errors.LengthMismatch: 422,
+    errors.UnknownLabel: 422,
+    errors.BinaryOnly: 422,
+    errors.InvalidParameter: 422,
+    errors.UnknownSession: 404,
+    errors.SessionGone: 410,
+    errors.SessionExists: 409,
+    errors.UnknownRoute: 404,
+    errors.MethodNotAllowed: 405,
+    errors.StaleModel: 412,
+    errors.KeyReused: 422,
+    errors.RateLimited: 429,
+    errors.StoreUnavailable: 503,
+    errors.StoreFull: 503,
+    errors.StoreReadOnly: 503,
+    errors.OutcomeUnknown: 504,
+    errors.StateCorrupt: 500,
+}
+RETRY_LATER = (errors.RateLimited, errors.StoreUnavailable, errors.StoreFull, errors.StoreReadOnly)
+
+
+def slug(kind: type[HorocycleError]) -> str:
+    """PointOutsideBall → point-outside-ball; NotANumber → not-a-number"""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
+
+
+def problem(error: HorocycleError) -> dict[str, Any]:
+    name = slug(type(error))
+    return {
+        "type": f"/problems/{name}",
+        "title": name.replace("-", " ").capitalize(),
+        "status": STATUS[type(error)],
+        "detail": error.detail,
+        **{member: value for member, value in error.members.items() if value is not None},
+    }
+
+
+def respond(error: HorocycleError) -> Response:
+    headers = {}
+    if isinstance(error, RETRY_LATER):
+        headers["Retry-After"] = "1"
+    if isinstance(error, errors.StaleModel):
+        headers["ETag"] = f'"{error.version}"'
+    body = orjson.dumps(problem(error), default=str)
+    return Response(body, STATUS[type(error)], headers, "application/problem+json")
+
+
+async def handle(request: Request, error: Exception) -> Response:
+    """The app's one exception handler"""
+    assert isinstance(error, HorocycleError)
+    return respond(error)

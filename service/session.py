@@ -1,0 +1,117 @@
+"""What a session is: what was asked for when it was opened, and how that becomes a learner.
+
+A `Spec` never changes. Labels are the caller's own; inside, a label is its index, and a learner sees signs (two
+classes) or indices (more).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.errors import BinaryOnly
+from service.geometry import RADIUS_LIMIT, Array
+from service.learners import Learner, hyperboloid, one_vs_rest, perceptron, second_order, strategic
+
+Label = str | int
+ALGORITHMS = ("perceptron", "second_order", "strategic", "hyperboloid")
+
+
+@dataclass(frozen=True)
+class Spec:
+    id: str
+    algorithm: str
+    dimension: int
+    curvature: float
+    reference: tuple[float, ...]  # the origin is a point like any other
+    labels: tuple[Label, ...]
+    a: float
+    budget: float  # α, or where its estimate starts
+    estimate: bool
+    keep_points: int
+    keep_events: int
+    ttl_seconds: int | None
+    name: str | None
+    created_at: str
+
+    def __post_init__(self) -> None:
+        if self.algorithm == "strategic" and len(self.labels) != 2:
+            raise BinaryOnly(len(self.labels))
+
+    @property
+    def binary(self) -> bool:
+        return len(self.labels) == 2
+
+    @cached_property
+    def learner(self) -> Learner[Any]:
+        return _LEARNERS[self.algorithm] if self.binary else one_vs_rest
+
+    @cached_property
+    def index(self) -> dict[Label, int]:
+        return {label: i for i, label in enumerate(self.labels)}
+
+    @cached_property
+    def label_array(self) -> NDArray[Any]:
+        """The labels as an array to pick from: integers where all are, else objects"""
+        whole = all(isinstance(label, int) for label in self.labels)
+        return np.array(self.labels, dtype=np.int64 if whole else object)
+
+    @property
+    def norm_limit(self) -> float:
+        return math.tanh(RADIUS_LIMIT / 2) / math.sqrt(self.curvature)
+
+    def first_state(self) -> Any:
+        """The state before the first point"""
+        first = _FIRST[self.algorithm](self)
+        return first if self.binary else one_vs_rest.init([first] * len(self.labels))
+
+    def targets(self, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Class indices as the learner wants them: signs for two classes"""
+        return (2 * indices - 1).astype(np.int8) if self.binary else indices
+
+    def decide(self, scores: Array) -> NDArray[np.int64]:
+        """The class index each score decides for; a score of 0 is positive"""
+        return (scores >= 0).astype(np.int64) if self.binary else np.argmax(scores, axis=1).astype(np.int64)
+
+    def named(self, indices: NDArray[np.int64]) -> Any:
+        """Class indices as the caller's labels, ready for JSON"""
+        labels = self.label_array[indices]
+        return labels if labels.dtype == np.int64 else labels.tolist()
+
+
+_LEARNERS: dict[str, Learner[Any]] = {
+    "perceptron": perceptron,
+    "second_order": second_order,
+    "strategic": strategic,
+    "hyperboloid": hyperboloid,
+}
+_FIRST: dict[str, Any] = {
+    "perceptron": lambda s: perceptron.init(s.reference, c=s.curvature),
+    "second_order": lambda s: second_order.init(s.reference, c=s.curvature, a=s.a),
+    "strategic": lambda s: strategic.init(s.reference, c=s.curvature, budget=s.budget, estimate=s.estimate),
+    "hyperboloid": lambda s: hyperboloid.init(s.dimension, c=s.curvature),
+}
+
+
+def published(spec: Spec, state: Any) -> dict[str, Any]:
+    """The classifier, all that an agent needs to respond to it"""
+    p = np.array(spec.reference)
+    sigma = 2 / (1 - spec.curvature * float(p @ p))
+    weights = state.w.tolist() if spec.binary else [member.w.tolist() for member in state.members]
+    budget = state.alpha / math.sqrt(spec.curvature) if spec.algorithm == "strategic" else None
+    return {
+        "algorithm": spec.algorithm,
+        "dimension": spec.dimension,
+        "curvature": spec.curvature,
+        "labels": list(spec.labels),
+        "reference": None if spec.algorithm == "hyperboloid" else list(spec.reference),
+        "weights": weights,
+        "sigma": sigma,
+        "budget": budget,
+        "threshold": None if budget is None else budget / sigma,
+    }

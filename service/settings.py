@@ -1,0 +1,26 @@
+"""Settings enter once, at the top; nothing below imports this. Each can be set as HOROCYCLE_<NAME>."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import AliasChoices, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="HOROCYCLE_", populate_by_name=True, extra="forbid")
+
+    host: str = Field(default="127.0.0.1", description="address to listen on")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on")
+    workers: int = Field(default=1, ge=1, le=64, description="worker processes")
+    data: Path = Field(default=Path("data"), description="folder of the private store, when there is no redis_url")
+    redis_url: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices("redis_url", "HOROCYCLE_REDIS_URL", "REDIS_URL"),
+        description="the Redis or Valkey to use; none: a private one is run",
+    )
+    body_limit: int = Field(default=32 << 20, ge=1024, description="bytes a body of points may have")
+    session_body_limit: int = Field(default=1 << 20, ge=1024, description="bytes any other body may have")
+    queue: int = Field(default=1024, ge=1, description="requests that may wait for one session in one worker")
+    deadline: float = Field(default=5.0, gt=0, description="seconds to wait for the store")
