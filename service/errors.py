@@ -28,7 +28,11 @@ HorocycleError
 ├── StoreFull                    the store has no room; nothing was changed
 ├── StoreReadOnly                the store takes no writes; nothing was changed
 ├── OutcomeUnknown               the store was cut off in the middle; a retry with the same key settles it
-└── StateCorrupt                 stored bytes that are no state of ours
+├── StateCorrupt                 stored bytes that are no state of ours
+└── LaunchError                  met at the command line, never over HTTP
+    ├── ServerNotFound           there is no server program on this machine
+    ├── DataFolderInUse          a live service has this data folder
+    └── ServerFailed             the private server could not be started, or one left behind not be ended
 """
 
 from __future__ import annotations
@@ -180,3 +184,19 @@ class OutcomeUnknown(HorocycleError):
 
 class StateCorrupt(HorocycleError):
     """The checksum, the version, a shape or a dtype of stored bytes is not what was written."""
+
+
+class LaunchError(HorocycleError):
+    """The service cannot be run here."""
+
+
+class ServerNotFound(LaunchError):
+    pass
+
+
+class DataFolderInUse(LaunchError):
+    pass
+
+
+class ServerFailed(LaunchError):
+    pass

@@ -23,7 +23,7 @@ from uvicorn.supervisors import Multiprocess
 
 from service.app import create_app
 from service.embedded import EmbeddedServer, find_server
-from service.errors import HorocycleError
+from service.errors import LaunchError
 from service.settings import Settings
 
 #: Bodies of a megabyte come and go: glibc is not to give their memory back each time. Read when a process starts.
@@ -61,7 +61,7 @@ def serve(settings: Settings) -> int:
         except OSError as error:
             _say(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}", error=True)
             return 1
-        except HorocycleError as error:
+        except LaunchError as error:
             _say(error.detail, error=True)
             return 1
         _banner(settings, listening.getsockname()[1])
@@ -73,6 +73,8 @@ def serve(settings: Settings) -> int:
         if settings.workers > 1:
             Multiprocess(config, sockets=[listening]).run()
         else:
+            for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again when it is done; we are not
+                signal.signal(number, lambda *_: None)
             uvicorn.Server(config).run(sockets=[listening])
     return 0
 
@@ -118,7 +120,7 @@ def _private(data: Path) -> Iterator[tuple[bool, str]]:
         with EmbeddedServer(data) as server:
             yield True, f"it runs in {data.resolve()}"
             yield from _configured(server.url)
-    except HorocycleError as error:
+    except LaunchError as error:
         yield False, error.detail
 
 

@@ -1,0 +1,72 @@
+"""A real service: the launcher, its workers and its private store, as processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+
+@dataclass(frozen=True)
+class Running:
+    url: str
+    data: Path
+    launcher: subprocess.Popen[str]
+
+    @property
+    def redis_url(self) -> str:
+        return f"unix://{self.data}/server.sock"
+
+    @property
+    def store_pid(self) -> int:
+        return int((self.data / "server.pid").read_text())
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The launcher's children that serve: not the store, not multiprocessing's tracker"""
+        pids = Path(f"/proc/{self.launcher.pid}/task/{self.launcher.pid}/children").read_text().split()
+        return [int(pid) for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@contextmanager
+def service(data: Path, *, workers: int = 1, **environment: str) -> Iterator[Running]:
+    """Run it on a free port until the block ends; it must end by itself when told to."""
+    command = [sys.executable, "-m", "service", "serve", "--port", "0", "--data", str(data), "--workers", str(workers)]
+    unset = {k: v for k, v in os.environ.items() if k != "REDIS_URL" and not k.startswith("HOROCYCLE_")}
+    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**unset, **environment})
+    try:
+        assert launcher.stdout is not None
+        first = launcher.stdout.readline()
+        assert first.startswith("Horocycle on http"), first
+        running = Running(first.split()[2], data, launcher)
+        wait_until_ready(running.url)
+        yield running
+    finally:
+        launcher.send_signal(signal.SIGTERM)
+        try:
+            launcher.wait(20)
+        except subprocess.TimeoutExpired:
+            launcher.kill()
+            raise
+        finally:
+            launcher.communicate()
+
+
+def wait_until_ready(url: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if httpx.get(f"{url}/health/ready", timeout=2).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        assert time.monotonic() < deadline, f"{url} is not ready after {seconds} s"
+        time.sleep(0.05)
