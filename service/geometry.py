@@ -5,9 +5,10 @@ bit for bit, on that row of the arguments alone. Formulas are stated for c = 1. 
 reached by scaling: x ↦ √c·x maps the ball onto the unit ball, lengths divide by √c.
 
 Each formula is written in the form that survives near the border: with λ = 2/(1−‖x‖²), results are good to
-a small multiple of eps·λ where the textbook forms lose eps·λ². (A point that was computed, rounded and mapped back,
-as in log∘exp, loses eps·λ_p·λ_x: its own rounding is that far in hyperbolic length.) Nothing is clipped. The functions trust
-their arguments to be points of the ball: `require_ball` is the gate.
+a small multiple of eps·λ where the textbook forms lose eps·λ². (A point that was computed, rounded and mapped
+back, as in log∘exp, loses eps·λ_p·λ_x: its own rounding is that far in hyperbolic length.)
+
+Nothing is clipped. The functions trust their arguments to be points of the ball: `require_ball` is the gate.
 """
 
 from __future__ import annotations
