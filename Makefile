@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 PORT   ?= 8000
 PIP    := $(BIN)/pip install -qq --disable-pip-version-check
 
-.PHONY: help setup serve test check bench constraints clean
+.PHONY: help setup serve test check soak bench constraints clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make serve        run the service on http://127.0.0.1:$(PORT)"
 	@echo "make test         run all tests"
+	@echo "make soak         the exactly-once test for ten minutes, with random seeds"
 	@echo "make check        lint, types, import layers"
 	@echo "make bench        the paper's tables, and the peers side by side"
 	@echo "make constraints  pin the newest versions of what ships"
@@ -46,6 +47,9 @@ serve: $(VENV)/.compiled
 
 test: $(VENV)/.compiled $(VENV)/.test
 	@$(BIN)/python -m pytest
+
+soak: $(VENV)/.compiled $(VENV)/.test
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} $(BIN)/python -m pytest tests/faults/test_exactly_once.py
 
 check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench
 	@$(BIN)/ruff check --quiet .

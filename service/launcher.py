@@ -143,9 +143,7 @@ def _banner(settings: Settings, port: int) -> None:
     store = "the configured store" if settings.redis_url else f"a private store in {settings.data}/"
     _say(f"Horocycle on {address} with {store}")
     _say(f"  docs  {address}/docs")
-    _say(
-        f'  try   curl {address}/sessions -d \'{{"id": "demo", "dimension": 2}}\' -H \'content-type: application/json\''
-    )
+    _say(f'  try   curl {address}/sessions --json \'{{"id": "demo", "dimension": 2}}\'')
 
 
 def _say(line: str, *, error: bool = False) -> None:

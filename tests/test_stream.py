@@ -89,8 +89,8 @@ def test_the_service_is_the_learner(http: httpx.Client, running: Running, body: 
     assert np.array_equal(np.array(scores), expected.scores)
     assert predictions == [spec.labels[i] for i in spec.decide(expected.scores)]
     with redis.Redis.from_url(running.redis_url) as store:
-        stored = decode(store.get(state_key(sid)))  # type: ignore[arg-type]
-        kept = b"".join(store.lrange(points_key(sid), 0, -1))  # type: ignore[arg-type]
+        stored = decode(store.get(state_key(sid)))
+        kept = b"".join(store.lrange(points_key(sid), 0, -1))
     model = http.get(f"/sessions/{sid}/model").json()
     if spec.binary:
         assert np.array_equal(stored.w, expected.state.w)  # type: ignore[union-attr]
