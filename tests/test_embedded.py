@@ -17,7 +17,8 @@ from types import FrameType
 import pytest
 import redis
 
-from service.embedded import DataFolderInUse, EmbeddedServer, ServerFailed, ServerNotFound, find_server
+from service.embedded import EmbeddedServer, find_server
+from service.errors import DataFolderInUse, ServerFailed, ServerNotFound
 
 LIMIT = 60  # seconds a test may take
 ROOT = Path(__file__).parent.parent

@@ -1,0 +1,248 @@
+"""Many clients stream to one session through whatever goes wrong, and what must be true of it at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import httpx
+import numpy as np
+import redis
+
+from service.geometry import Array
+from service.learners import encode
+from service.session import Spec
+from service.store import Counters, Loaded, Store, state_key
+from tests.running import Running
+
+SESSION = "one"
+LATER = (429, 503, 504)  # come back with the same key
+
+
+@dataclass(frozen=True)
+class Reply:
+    content: bytes
+    replayed: bool
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """One observe of one client, and every answer it got."""
+
+    key: str
+    client: int
+    rows: Array  # the coordinates, then the label's index
+    raw: bool
+    replies: list[Reply] = field(default_factory=list)
+
+    @cached_property
+    def body(self) -> bytes:
+        if self.raw:
+            return self.rows.astype("<f8").tobytes()
+        labels = (2 * self.rows[:, -1] - 1).astype(int).tolist()
+        return json.dumps({"points": self.rows[:, :-1].tolist(), "labels": labels}).encode()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        kind = "application/octet-stream" if self.raw else "application/json"
+        return {"content-type": kind, "idempotency-key": self.key}
+
+    @cached_property
+    def answer(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.replies[0].content)
+        return found
+
+    @property
+    def end(self) -> int:
+        """The position in the session behind its last point"""
+        return int(self.answer["session"]["observed"])
+
+
+class Stream:
+    """`points` labelled points, cut into requests of 1 to 20, shared out among the clients."""
+
+    def __init__(self, seed: int, *, points: int, clients: int = 16, pause: float = 0.0) -> None:
+        self.url, self.pause, self._seed = "", pause, seed
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(-0.7, 0.7, (points, 2))
+        noise = rng.random(points) < 0.2  # no line is ever right, so the state never rests
+        rows = np.column_stack([x, (x[:, 0] > 0.3 * x[:, 1]) ^ noise])
+        assert len(np.unique(rows, axis=0)) == points
+        cuts = np.cumsum(rng.integers(1, 21, points))
+        batches = np.split(rows, cuts[cuts < points])
+        self.requests = [
+            Request(f"{seed}-{i}", i % clients, batch, bool(rng.random() < 0.5)) for i, batch in enumerate(batches)
+        ]
+        self._shares = [[r for r in self.requests if r.client == client] for client in range(clients)]
+
+    @property
+    def progress(self) -> float:
+        """The part of its requests that was acknowledged"""
+        return sum(bool(request.replies) for request in self.requests) / len(self.requests)
+
+    def run(self, url: str, seconds: float) -> None:
+        """Every request is acknowledged when this returns. `url` may be set anew meanwhile."""
+        self.url = url
+        asyncio.run(self._run(seconds))
+
+    async def _run(self, seconds: float) -> None:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=12)  # both workers, again and again
+        async with asyncio.timeout(seconds), httpx.AsyncClient(limits=limits, timeout=15) as http:
+            await asyncio.gather(*(self._client(http, client) for client in range(len(self._shares))))
+
+    async def _client(self, http: httpx.AsyncClient, client: int) -> None:
+        """Waits for each answer before the next request; hangs up, repeats itself and stammers in between."""
+        rng = np.random.default_rng([self._seed, client])
+        for i, request in enumerate(self._shares[client]):
+            await asyncio.sleep(rng.exponential(self.pause))
+            mood = rng.random()
+            if mood < 0.15:  # hangs up
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(rng.uniform(0, 0.02)):
+                        await self._ask(http, request)
+            elif mood < 0.3:  # says it three times at once
+                await asyncio.gather(*(self._ask(http, request) for _ in range(3)))
+            await self._settle(http, request)
+            if rng.random() < 0.2:  # says again what was acknowledged
+                await self._settle(http, self._shares[client][rng.integers(max(0, i - 20), i + 1)])
+
+    async def _settle(self, http: httpx.AsyncClient, request: Request) -> None:
+        pause = 0.01
+        while not await self._ask(http, request):
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.5)
+
+    async def _ask(self, http: httpx.AsyncClient, request: Request) -> bool:
+        """Whether it was acknowledged"""
+        url = f"{self.url}/sessions/{SESSION}/observe"
+        try:
+            response = await http.post(url, content=request.body, headers=request.headers)
+        except httpx.TransportError:
+            return False
+        if response.status_code in LATER:
+            return False
+        assert response.status_code == 200, response.text
+        replayed = response.headers.get("idempotency-replayed") == "true"
+        request.replies.append(Reply(response.content, replayed, int(response.headers["horocycle-epoch"])))
+        return True
+
+
+def open_session(url: str, algorithm: str = "perceptron") -> None:
+    session = {"id": SESSION, "algorithm": algorithm, "dimension": 2, "keep_points": 10**6, "keep_events": 10**6}
+    httpx.post(f"{url}/sessions", json=session, timeout=30).raise_for_status()
+
+
+# -------------------------------------------------------------------------------------------------- what goes wrong
+
+
+def kill_a_worker(running: Running, rng: np.random.Generator) -> None:
+    while True:
+        with suppress(OSError, ValueError):  # just gone by itself, or none there yet
+            os.kill(int(rng.choice(running.worker_pids)), signal.SIGKILL)
+            return
+        time.sleep(0.01)
+
+
+def kill_the_store(running: Running) -> None:
+    while True:
+        with suppress(OSError, ValueError):  # not there again yet
+            os.kill(running.store_pid, signal.SIGKILL)
+            return
+        time.sleep(0.01)
+
+
+# ------------------------------------------------------------------------------------------- what must be true of it
+
+
+@dataclass(frozen=True)
+class Stored:
+    """All that the store has of the session."""
+
+    loaded: Loaded
+    state: bytes
+    rows: Array
+    events: list[dict[str, Any]]
+
+
+def stored(running: Running) -> Stored:
+    async def read() -> tuple[Loaded, bytes, list[dict[str, Any]]]:
+        store = Store(running.redis_url)
+        try:
+            return await store.load(SESSION), await store.points(SESSION), await store.events(SESSION)
+        finally:
+            await store.close()
+
+    loaded, points, events = asyncio.run(read())
+    with redis.Redis.from_url(running.redis_url) as client:
+        state = client.get(state_key(SESSION))
+    assert isinstance(state, bytes)
+    return Stored(loaded, state, np.frombuffer(points, "<f8").reshape(-1, 3), events)
+
+
+def assert_exactly_once(requests: list[Request], found: Stored) -> None:
+    """Every request was acknowledged, applied once, in one order; and the state is what that order leads to."""
+    for request in requests:
+        assert_one_answer(request)
+    ordered = sorted(requests, key=lambda request: request.end)
+    sent = np.concatenate([request.rows for request in ordered])
+    assert Counter(map(tuple, found.rows.tolist())) == Counter(map(tuple, sent.tolist())), "lost, doubled or strange"
+    assert_tiled([(r.end - r.answer["accepted"], r.end) for r in ordered], len(sent))
+    assert_tiled([(event["from"], event["observed"]) for event in found.events], len(sent))
+    assert len(found.events) == found.loaded.revision
+    assert np.array_equal(found.rows, sent), "another order than the answers tell"
+    for client in {request.client for request in requests}:
+        ends = [request.end for request in requests if request.client == client]
+        assert ends == sorted(ends), f"client {client} waited for its answers, in vain"
+    assert_replay_agrees(ordered, found)
+
+
+def assert_one_answer(request: Request) -> None:
+    """However often it was asked; and only the first can be news."""
+    assert request.replies, f"{request.key} was never acknowledged"
+    assert len({reply.content for reply in request.replies}) == 1, f"{request.key} has two answers"
+    assert sum(not reply.replayed for reply in request.replies) <= 1, f"{request.key} was new twice"
+    assert request.answer["accepted"] == len(request.rows)
+
+
+def assert_tiled(intervals: list[tuple[int, int]], N: int) -> None:
+    """[0, N), without gap or overlap"""
+    starts, ends = zip(*intervals, strict=True)
+    assert (0, *ends) == (*starts, N)
+
+
+def assert_replay_agrees(ordered: list[Request], found: Stored) -> None:
+    """The retained points, learned one after another in this process, bit for bit"""
+    spec, counters = found.loaded.spec, Counters()
+    state = spec.first_state()
+    rows = iter(found.rows)
+    for request in ordered:
+        scores = []
+        for _ in request.rows:
+            state, score, counters = _learn(spec, state, next(rows), counters)
+            scores.append(score)
+        answer, decided = request.answer, spec.decide(np.array(scores))
+        assert np.array_equal(answer["scores"], scores)
+        assert np.array_equal(answer["predictions"], spec.named(decided))
+        assert np.array_equal(answer["correct"], decided == request.rows[:, -1])
+        assert answer["mistakes"] == len(request.rows) - sum(answer["correct"])
+        assert Counters(**answer["session"]) == counters
+    assert found.loaded.counters == counters
+    assert found.state == encode(state)
+
+
+def _learn(spec: Spec, state: Any, row: Array, before: Counters) -> tuple[Any, float, Counters]:
+    index = row[-1:].astype(np.int64)
+    outcome = spec.learner.observe(state, row[None, :-1], spec.targets(index))
+    wrong = int(spec.decide(outcome.scores)[0] != index[0])
+    changed = int(outcome.changed[0])
+    counters = Counters(before.observed + 1, before.mistakes + wrong, before.updates + wrong, before.version + changed)
+    return outcome.state, float(outcome.scores[0]), counters

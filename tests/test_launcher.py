@@ -1,0 +1,94 @@
+"""The command line: it starts, it stops, it says clearly why it does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.running import Running, service
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    unset = {k: v for k, v in os.environ.items() if k != "REDIS_URL" and not k.startswith("HOROCYCLE_")}
+    command = [sys.executable, "-m", "service", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env={**unset, **environment}, check=False
+    )
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_told_to_stop_it_stops_and_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, workers: int) -> None:
+    with service(tmp_path / "data", workers=workers) as running:
+        store, pids = running.store_pid, running.worker_pids
+        httpx.post(f"{running.url}/sessions", json={"id": "a", "dimension": 2}).raise_for_status()
+        running.launcher.send_signal(number)
+        assert running.launcher.wait(20) == 0
+        assert not any(map(alive, [store, *pids]))
+    with service(tmp_path / "data") as again:
+        assert httpx.get(f"{again.url}/sessions/a").status_code == 200
+
+
+def test_the_banner_says_where_and_what_to_try(running: Running) -> None:
+    assert httpx.get(f"{running.url}/docs").status_code == 200
+    assert httpx.get(f"{running.url}/health/live").json() == {"status": "live"}
+
+
+def test_a_configured_store_is_used(tmp_path: Path, running: Running) -> None:
+    with service(tmp_path / "data", REDIS_URL=running.redis_url) as other:
+        httpx.post(f"{other.url}/sessions", json={"id": "from-afar", "dimension": 2}).raise_for_status()
+        assert not (tmp_path / "data").exists()
+    assert httpx.get(f"{running.url}/sessions/from-afar").status_code == 200
+
+
+def test_a_taken_port_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        told = run("serve", "--port", port, "--data", str(tmp_path))
+        asked = run("doctor", "--port", port, "--data", str(tmp_path))
+    assert told.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in told.stderr
+    assert "Traceback" not in told.stderr
+    assert asked.returncode == 1
+    assert f"WRONG 127.0.0.1:{port}" in asked.stdout
+
+
+def test_a_data_folder_in_use_is_said(running: Running) -> None:
+    told = run("serve", "--port", "0", "--data", str(running.data))
+    assert told.returncode == 1
+    assert f"in use by a live service, pid {running.launcher.pid}" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_a_setting_out_of_range_is_said(tmp_path: Path) -> None:
+    told = run("serve", "--port", "99999", "--data", str(tmp_path))
+    assert (told.returncode, "port: " in told.stderr, "Traceback" in told.stderr) == (2, True, False)
+    told = run("serve", "--data", str(tmp_path), HOROCYCLE_WORKERS="none")
+    assert (told.returncode, "workers: " in told.stderr.lower(), "Traceback" in told.stderr) == (2, True, False)
+
+
+def test_the_doctor_finds_nothing_wrong_here(tmp_path: Path) -> None:
+    told = run("doctor", "--port", "0", "--data", str(tmp_path / "data"))
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "WRONG" not in told.stdout
+
+
+def test_the_doctor_finds_a_store_that_does_not_answer(tmp_path: Path) -> None:
+    told = run("doctor", "--port", "0", "--redis-url", f"unix://{tmp_path}/nothing.sock")
+    assert told.returncode == 1
+    assert "WRONG the store at" in told.stdout
