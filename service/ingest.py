@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
+import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -230,10 +231,10 @@ class Ingest:
             for each, answer in learned.answers
             if each.request.key is not None
         ]
-        sent, pause, waited = False, 0.02, 0.0
+        sent, pause, until = False, 0.02, time.monotonic() + self._patience
         while True:
             try:
-                return await self._store.commit(
+                result = await self._store.commit(
                     loaded,
                     commit_id,
                     state=learned.state,
@@ -248,10 +249,14 @@ class Ingest:
             except StoreUnavailable:
                 if not sent:
                     raise
-            if waited >= self._patience:
+            else:
+                if sent and isinstance(result, Conflict) and result.distant:
+                    raise OutcomeUnknown
+                return result
+            if time.monotonic() + pause >= until:
                 raise OutcomeUnknown
             await asyncio.sleep(pause)
-            waited, pause = waited + pause, min(2 * pause, 0.5)
+            pause = min(2 * pause, 0.5)
 
 
 async def _learn(loaded: Loaded, pending: list[_Waiting]) -> _Learned:

@@ -40,11 +40,13 @@ return 1
 #: ARGV: commit id, expected revision, state, observed, mistakes, updates, version, event, keep_events,
 #:       block of points, rows in it, keep_points, bytes a row, keep_keys, ttl, then key/answer pairs
 #: → {1} committed · {2, position, answer, …} these requests were answered before · {3} someone was first · {4} gone
+#:   {5} so many were first that this commit's id, had it been written, may be forgotten
 COMMIT = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return {4} end
 for _, id in ipairs(redis.call('LRANGE', KEYS[7], 0, -1)) do
   if id == ARGV[1] then return {1} end
 end
+if redis.call('HGET', KEYS[1], 'revision') - ARGV[2] > 64 then return {5} end
 local replayed = {2}
 for i = 16, #ARGV, 2 do
   local answer = redis.call('HGET', KEYS[3], ARGV[i])

@@ -143,13 +143,17 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Another commit was first; nothing was written."""
+    """Another commit was first; nothing was written now."""
+
+    distant: bool = False  # so many were first that an earlier try of this one may have been forgotten
 
 
 class Store:
     def __init__(self, url: str, *, deadline: float = 5.0) -> None:
         self._deadline = deadline
-        self._pool = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=deadline)
+        self._pool = ConnectionPool.from_url(
+            url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=deadline, redis_connect_func=self._connected
+        )
         self._epoch: int | None = None
 
     async def close(self) -> None:
@@ -243,6 +247,8 @@ class Store:
             return Replayed(dict(zip(reply[1::2], reply[2::2], strict=True)))
         if reply[0] == 3:
             return Conflict()
+        if reply[0] == 5:
+            return Conflict(distant=True)
         raise SessionGone(spec.id)
 
     async def answer(self, sid: str, key: str) -> bytes | None:
@@ -268,6 +274,10 @@ class Store:
             run_id = next(line for line in info.split(b"\r\n") if line.startswith(b"run_id:"))
             self._epoch = int(await self._script(scripts.EPOCH, [epoch_key(), server_key()], run_id))
         return self._epoch
+
+    async def _connected(self, connection: Any) -> None:
+        self._epoch = None  # this may be another server
+        await connection.on_connect()
 
     async def ping(self) -> None:
         await self._call("PING")

@@ -137,8 +137,10 @@ def _points(points: list[Any], spec: Spec) -> Array:
 
 def _no_booleans(points: list[Any], X: Array) -> bool:
     """NumPy reads true among numbers as 1. Only a 1 or a 0 can have been one, and those are rare."""
+    if len(X) < 16:
+        return not any(bool in map(type, row) for row in points)
     suspects = np.flatnonzero(((X == 1) | (X == 0)).any(axis=1))
-    return not any(isinstance(value, bool) for i in suspects for value in points[i])
+    return not any(bool in map(type, points[i]) for i in suspects)
 
 
 def _slowly(points: list[Any], spec: Spec) -> Array:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import fields
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, cast, get_type_hints
 
@@ -55,9 +56,11 @@ _AXES = {
 
 
 def encode(state: State) -> bytes:
-    header, arrays = _describe(state)
-    head = json.dumps({"format": FORMAT, **header}, separators=(",", ":")).encode()
-    body = b"".join([len(head).to_bytes(4, "little"), head, *(a.tobytes() for a in arrays)])
+    members = state.members if isinstance(state, one_vs_rest.State) else (state,)
+    arrays = [_arrays(member) for member in members]
+    kinds = tuple((type(m), tuple(a.shape for a in each)) for m, each in zip(members, arrays, strict=True))
+    head = _head(isinstance(state, one_vs_rest.State), kinds)
+    body = b"".join([len(head).to_bytes(4, "little"), head, *(a.tobytes() for each in arrays for a in each)])
     return MAGIC + _digest(body) + body
 
 
@@ -81,16 +84,20 @@ def decode(data: bytes) -> State:
     return state
 
 
-def _describe(state: State) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-    header: dict[str, Any] = {"learner": _NAMES[type(state)]}
-    if isinstance(state, one_vs_rest.State):
-        described = [_describe(member) for member in state.members]
-        header["members"] = [head for head, _ in described]
-        return header, [a for _, arrays in described for a in arrays]
-    named = _FIELDS[type(state)]
-    arrays = [np.asarray(getattr(state, name), dtype=dtype) for name, (_, dtype) in named.items()]
-    header["fields"] = [[name, dtype, a.shape] for (name, (_, dtype)), a in zip(named.items(), arrays, strict=True)]
-    return header, arrays
+def _arrays(state: Any) -> list[NDArray[Any]]:
+    return [np.asarray(getattr(state, name), dtype=dtype) for name, (_, dtype) in _FIELDS[type(state)].items()]
+
+
+@lru_cache
+def _head(rest: bool, kinds: tuple[tuple[type, tuple[tuple[int, ...], ...]], ...]) -> bytes:
+    """The header, which depends on nothing but the learners and the shapes of their fields"""
+    heads = []
+    for kind, shapes in kinds:
+        described = zip(_FIELDS[kind].items(), shapes, strict=True)
+        fields = [[name, dtype, shape] for (name, (_, dtype)), shape in described]
+        heads.append({"learner": _NAMES[kind], "fields": fields})
+    header = {"learner": _NAMES[one_vs_rest.State], "members": heads} if rest else heads[0]
+    return json.dumps({"format": FORMAT, **header}, separators=(",", ":")).encode()
 
 
 def _restore(header: dict[str, Any], data: memoryview) -> tuple[State, memoryview]:
