@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
@@ -11,6 +12,8 @@ from starlette.responses import Response
 
 from service import errors
 from service.errors import HorocycleError
+
+log = logging.getLogger(__name__)
 
 STATUS: dict[type[HorocycleError], int] = {
     errors.MalformedBody: 400,
@@ -61,6 +64,8 @@ def problem(error: HorocycleError) -> dict[str, Any]:
 
 
 def respond(error: HorocycleError) -> Response:
+    if STATUS[type(error)] == 500:
+        log.error("%s %s", error.detail, error.members)
     headers = {}
     if isinstance(error, RETRY_LATER):
         headers["Retry-After"] = "1"

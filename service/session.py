@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import BinaryOnly
+from service.errors import BinaryOnly, InvalidParameter
 from service.geometry import RADIUS_LIMIT, Array
 from service.learners import Learner, hyperboloid, one_vs_rest, perceptron, second_order, strategic
 
 Label = str | int
-ALGORITHMS = ("perceptron", "second_order", "strategic", "hyperboloid")
+#: The largest dimension. A second-order learner keeps its square in numbers, and all K of them together no more.
+LARGEST = 4096
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class Spec:
     def __post_init__(self) -> None:
         if self.algorithm == "strategic" and len(self.labels) != 2:
             raise BinaryOnly(len(self.labels))
+        learners = 1 if self.binary else len(self.labels)
+        if self.algorithm == "second_order" and learners * self.dimension**2 > LARGEST**2:
+            allowed = f"at most {math.isqrt(LARGEST**2 // learners)} for {learners} second-order learners"
+            raise InvalidParameter("dimension", self.dimension, allowed)
 
     @property
     def binary(self) -> bool:
