@@ -25,7 +25,7 @@ margins = st.sampled_from([0.05, 0.2, 0.7])
 theorem = settings(max_examples=40, deadline=None, derandomize=True)
 
 
-def until_clean(learner: Any, state: Any, X: Array, y: Any, passes: int = 20_000) -> Any:
+def until_clean(learner: Any, state: Any, X: Array, y: Any, passes: int = 2_000) -> Any:
     """Pass after pass until one makes no mistake: then every point is classified correctly."""
     for _ in range(passes):
         outcome = learner.observe(state, X, y)
