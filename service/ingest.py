@@ -224,7 +224,8 @@ class Ingest:
         """Commit; when only the reply may have been lost, ask again with the same id: the script knows it."""
         spec, commit_id = loaded.spec, os.urandom(16)
         rows = min(len(learned.X), spec.keep_points)
-        block = np.column_stack([learned.X, learned.indices])[len(learned.X) - rows :]
+        newest = slice(len(learned.X) - rows, None)
+        block = np.column_stack([learned.X[newest], learned.indices[newest]]).tobytes() if rows else b""
         event = _event(loaded, learned)
         answers = [
             (each.request.key, answer.pack(each.request.fingerprint))
@@ -240,7 +241,7 @@ class Ingest:
                     state=learned.state,
                     counters=learned.counters,
                     event=event,
-                    block=block.tobytes(),
+                    block=block,
                     rows=rows,
                     answers=answers,
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import multiprocessing
 import os
@@ -83,6 +84,8 @@ def worker() -> FastAPI:
     """The app of one worker; its settings come by the environment."""
     if (launcher := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_follow, args=[launcher.sentinel], daemon=True).start()
+    gc.collect()
+    gc.freeze()  # what is there now stays: a body of 10,000 rows is not to have it all searched again
     return create_app(Settings())
 
 

@@ -36,9 +36,9 @@ return 1
 
 #: The one writer of learned state. Idempotent twice over: by the keys of its requests, and by its own id, so that it
 #: may be sent again when only its reply was lost.
-#: KEYS: session state keys order points events commits
+#: KEYS: session state keys order points events commits rows
 #: ARGV: commit id, expected revision, state, observed, mistakes, updates, version, event, keep_events,
-#:       block of points, rows in it, keep_points, bytes a row, keep_keys, ttl, then key/answer pairs
+#:       block of points, rows in it, keep_points, keep_keys, ttl, then key/answer pairs
 #: → {1} committed · {2, position, answer, …} these requests were answered before · {3} someone was first · {4} gone
 #:   {5} so many were first that this commit's id, had it been written, may be forgotten
 COMMIT = """
@@ -48,10 +48,10 @@ for _, id in ipairs(redis.call('LRANGE', KEYS[7], 0, -1)) do
 end
 if redis.call('HGET', KEYS[1], 'revision') - ARGV[2] > 64 then return {5} end
 local replayed = {2}
-for i = 16, #ARGV, 2 do
+for i = 15, #ARGV, 2 do
   local answer = redis.call('HGET', KEYS[3], ARGV[i])
   if answer then
-    replayed[#replayed + 1] = (i - 16) / 2
+    replayed[#replayed + 1] = (i - 15) / 2
     replayed[#replayed + 1] = answer
   end
 end
@@ -63,29 +63,27 @@ redis.call('HINCRBY', KEYS[1], 'revision', 1)
 redis.call('SET', KEYS[2], ARGV[3])
 redis.call('LPUSH', KEYS[7], ARGV[1])
 redis.call('LTRIM', KEYS[7], 0, 63)
-for i = 16, #ARGV, 2 do
+for i = 15, #ARGV, 2 do
   redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
   redis.call('RPUSH', KEYS[4], ARGV[i])
 end
-while redis.call('LLEN', KEYS[4]) > tonumber(ARGV[14]) do
+while redis.call('LLEN', KEYS[4]) > tonumber(ARGV[13]) do
   redis.call('HDEL', KEYS[3], redis.call('LPOP', KEYS[4]))
 end
 if tonumber(ARGV[11]) > 0 then
   redis.call('RPUSH', KEYS[5], ARGV[10])
-  local kept = redis.call('HINCRBY', KEYS[1], 'kept', ARGV[11])
-  local keep, bytes = tonumber(ARGV[12]), tonumber(ARGV[13])
-  while kept > keep do
-    local rows = #redis.call('LINDEX', KEYS[5], 0) / bytes
-    if kept - rows < keep then break end
-    redis.call('LPOP', KEYS[5])
-    kept = redis.call('HINCRBY', KEYS[1], 'kept', -rows)
+  redis.call('RPUSH', KEYS[8], ARGV[11])
+  local kept, keep = redis.call('HINCRBY', KEYS[1], 'kept', ARGV[11]), tonumber(ARGV[12])
+  while kept - redis.call('LINDEX', KEYS[8], 0) >= keep do
+    kept = redis.call('HINCRBY', KEYS[1], 'kept', -redis.call('LPOP', KEYS[8]))
+    redis.call('LTRIM', KEYS[5], 1, -1)
   end
 end
 if tonumber(ARGV[9]) > 0 then
   redis.call('XADD', KEYS[6], 'MAXLEN', '~', ARGV[9], '*', 'commit', ARGV[8])
 end
-if tonumber(ARGV[15]) > 0 then
-  for i = 1, #KEYS do redis.call('EXPIRE', KEYS[i], ARGV[15]) end
+if tonumber(ARGV[14]) > 0 then
+  for i = 1, #KEYS do redis.call('EXPIRE', KEYS[i], ARGV[14]) end
 end
 return {1}
 """

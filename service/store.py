@@ -92,6 +92,11 @@ def commits_key(sid: str) -> str:
     return _key(sid, "commits")
 
 
+def rows_key(sid: str) -> str:
+    """List of how many points each block has: the blocks themselves are not to be copied to find out"""
+    return _key(sid, "rows")
+
+
 def sessions_key() -> str:
     """Sorted set of session ids by the time they were opened"""
     return "hc:1:sessions"
@@ -107,7 +112,7 @@ def server_key() -> str:
 
 def session_keys(sid: str) -> list[str]:
     """All that a session has, but the mark that its id was used"""
-    keys = (session_key, state_key, answers_key, order_key, points_key, events_key, commits_key)
+    keys = (session_key, state_key, answers_key, order_key, points_key, events_key, commits_key, rows_key)
     return [key(sid) for key in keys]
 
 
@@ -235,7 +240,6 @@ class Store:
             block,
             rows,
             spec.keep_points,
-            8 * (spec.dimension + 1),
             KEEP_KEYS,
             spec.ttl_seconds or 0,
             *(part for pair in answers for part in pair),

@@ -1,0 +1,564 @@
+"""python -m benchmarks.observe [--quick] [--only WORD …]: what an observe costs, end to end; its peer and its floor
+
+Three servers run at once, on loopback: the service as it ships (one worker, its private store with fsync on every
+commit), River's perceptron behind FastAPI (`river_server.py`: JSON, in memory), and a bare ASGI app that reads the
+body, drops it and says 200. What is counted is CPU time, user and system, of a server and its store, a request; not
+wall time. Every system meets every cell once a round, in shuffled order; the medians over the rounds are compared.
+
+    summary   ?reply=summary, keep_points 0, no Idempotency-Key
+    full      the columns in the answer, an Idempotency-Key a request, the newest 10,000 points retained
+
+The peer reads the same JSON, also in the cells where ours is sent raw rows, and answers summaries to the cells that ask
+for them. A session is opened anew for each measurement and brought to its steady state first: points retained up to
+the limit, the learner converged where it can. Afterwards what it says it observed must be all that was acknowledged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import os
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import cast
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import orjson
+import redis
+import uvloop
+from numpy.typing import NDArray
+
+from benchmarks.streams import flipped, separable
+from service.geometry import Array
+from service.launcher import MALLOC
+from service.store import session_key
+from tests.running import Running, service
+
+Receive = Callable[[], "asyncio.Future[dict[str, object]]"]
+Send = Callable[[dict[str, object]], "asyncio.Future[None]"]
+
+
+async def floor(scope: dict[str, object], receive: Receive, send: Send) -> None:
+    """The least a request can cost here: the body is read and dropped."""
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+# ------------------------------------------------------------------------------------------ what is measured
+
+
+@dataclass(frozen=True)
+class Shape:
+    """n points of dimension d a request, over so many connections"""
+
+    n: int
+    d: int
+    raw: bool
+    connections: int
+
+    def __str__(self) -> str:
+        points = "one point" if self.n == 1 else f"{self.n:,}×{self.d}"
+        return f"{points} {'raw' if self.raw else 'JSON'}, {self.connections} conn"
+
+
+#: Requests that wait are gathered into one commit: 16 connections show it, 1 shows what it costs to be alone.
+SHAPES = (
+    Shape(1, 2, raw=False, connections=16),
+    Shape(1, 2, raw=False, connections=1),
+    Shape(1_000, 2, raw=False, connections=16),
+    Shape(1_000, 2, raw=True, connections=16),
+    Shape(1_000, 2, raw=False, connections=2),
+    Shape(1_000, 2, raw=True, connections=2),
+    Shape(10_000, 10, raw=False, connections=2),
+    Shape(10_000, 10, raw=True, connections=2),
+)
+CONTRACTS, STREAMS = ("summary", "full"), ("separable", "flipped")
+#: times the peer
+TARGETS = {
+    "summary": dict(zip(SHAPES, (4, 4, 40, 60, 40, 60, 25, 150), strict=True)),
+    "full": dict(zip(SHAPES, (3, 3, 25, 40, 25, 40, 20, 60), strict=True)),
+}
+KEEP = 10_000
+EPSILON = 0.1  # no point of the separable stream is nearer to the boundary
+BODIES = {1: 4096, 1_000: 64, 10_000: 6}  # different ones, sent round and round
+
+
+@dataclass(frozen=True)
+class Cell:
+    shape: Shape
+    contract: str
+    stream: str
+
+    def __str__(self) -> str:
+        return f"{self.shape}, {self.contract}, {self.stream}"
+
+
+CELLS = [Cell(*each) for each in itertools.product(SHAPES, CONTRACTS, STREAMS)]
+
+
+@cache
+def points(d: int, stream: str) -> tuple[Array, NDArray[np.int8]]:
+    """Enough for every body, and their labels −1, 1; the boundary passes through the origin, straight for River too"""
+    rng = np.random.default_rng(7)
+    most = max(n * count for n, count in BODIES.items() if (n == 10_000) == (d == 10))
+    drawn = separable(rng, 2 * most, d, p_norm=0.0, epsilon=EPSILON)
+    y = drawn.y if stream == "separable" else flipped(rng, drawn.y, 0.3)
+    return drawn.X[:most], y[:most]
+
+
+@cache
+def bodies(n: int, d: int, raw: bool, stream: str) -> list[bytes]:
+    X, y = points(d, stream)
+    cuts = [slice(i * n, (i + 1) * n) for i in range(BODIES[n])]
+    if raw:
+        rows = np.column_stack([X, y > 0])
+        return [rows[cut].tobytes() for cut in cuts]
+    return [orjson.dumps({"points": X[cut].tolist(), "labels": y[cut].tolist()}) for cut in cuts]
+
+
+def requests(path: str, bodies: Sequence[bytes], *, raw: bool = False, keys: bool = False) -> Iterator[bytes]:
+    """Whole HTTP/1.1 requests, for ever; each with an Idempotency-Key of its own if `keys`"""
+    kind = "application/octet-stream" if raw else "application/json"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n".encode()
+    tails = [b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies]
+    run = os.urandom(8).hex().encode()
+    for number, tail in enumerate(itertools.cycle(tails)):
+        key = b"Idempotency-Key: %b-%012d\r\n" % (run, number) if keys else b""
+        yield b"".join((head, key, tail))
+
+
+# --------------------------------------------------------------------------------------------------- the load
+
+
+class Connection(asyncio.Protocol):
+    """One request at a time over one connection; of an answer only its status and its length are looked at."""
+
+    transport: asyncio.Transport
+    load: Load
+    source: Iterator[bytes]
+    left = 0  # bytes of the answer still to come
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.left:
+            self.left -= len(data)
+        else:
+            end = data.index(b"\r\n\r\n") + 4
+            if not data.startswith(b"HTTP/1.1 200"):
+                self.load.fail(data[:600].decode(errors="replace"))
+                return
+            at = data.index(b"content-length: ") + 16
+            self.left = int(data[at : data.index(b"\r", at)]) - (len(data) - end)
+        if not self.left:
+            self.load.answered(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.load.fail(f"the connection was closed: {error}")
+
+    def ask(self) -> None:
+        self.transport.write(next(self.source))
+
+
+@dataclass
+class Load:
+    """Connections that are kept alive, and asked over in bursts."""
+
+    connections: list[Connection]
+    count: int = 0
+    _until: float = 0.0
+    _least: int = 0
+    _open: int = 0
+    _done: asyncio.Future[None] | None = field(default=None, repr=False)
+
+    @classmethod
+    async def over(cls, address: tuple[str, int], connections: int) -> Load:
+        loop = asyncio.get_running_loop()
+        load = cls([(await loop.create_connection(Connection, *address))[1] for _ in range(connections)])
+        for connection in load.connections:
+            connection.load = load
+        return load
+
+    async def run(self, seconds: float, least: int) -> float:
+        """Ask over every connection until the time is up and `least` were answered; returns the seconds it took."""
+        self.count, self._least, self._open = 0, least, len(self.connections)
+        self._done = asyncio.get_running_loop().create_future()
+        start = time.perf_counter()
+        self._until = start + seconds
+        for connection in self.connections:
+            connection.ask()
+        async with asyncio.timeout(seconds + 30):
+            await self._done
+        return time.perf_counter() - start
+
+    def answered(self, connection: Connection) -> None:
+        self.count += 1
+        if self.count < self._least or time.perf_counter() < self._until:
+            connection.ask()
+            return
+        self._open -= 1
+        if not self._open and self._done and not self._done.done():
+            self._done.set_result(None)
+
+    def fail(self, why: str) -> None:
+        if self._done and not self._done.done():
+            self._done.set_exception(RuntimeError(why))
+
+    def close(self) -> None:
+        for connection in self.connections:
+            connection.transport.close()
+
+
+def cpu(pids: Sequence[int]) -> float:
+    """Seconds, user and system, of these processes and of the children they have waited for
+
+    A process's own clock, the sum behind utime + stime of /proc/<pid>/stat, but in nanoseconds: a tick is 10 ms. The
+    children's times come from there: a store that rewrites its log does so in one.
+    """
+    ticks = 0
+    for pid in pids:
+        ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]))
+    return sum(time.clock_gettime((~pid << 3) | 2) for pid in pids) + ticks / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Measured:
+    requests: int
+    cpu: float  # seconds a request, of server and store
+    rate: float  # requests a second
+    client: float  # share of a core that the load itself took
+    gathered: float = 0.0  # requests a commit
+
+
+async def measure(load: Load, pids: Sequence[int], seconds: float, least: int) -> Measured:
+    before, own = cpu(pids), time.process_time()
+    took = await load.run(seconds, least)
+    spent, own = cpu(pids) - before, time.process_time() - own
+    return Measured(load.count, spent / load.count, load.count / took, own / took)
+
+
+# ------------------------------------------------------------------------------------------------- the systems
+
+
+@dataclass(frozen=True)
+class System:
+    name: str
+    url: str
+    pids: Sequence[int]
+    store: str = ""  # the url of its store
+
+    def revision(self, sid: str) -> int:
+        """How many commits a session of ours has seen"""
+        with redis.Redis.from_url(self.store) as store:
+            return int(cast(bytes, store.hget(session_key(sid), "revision")))
+
+    @property
+    def address(self) -> tuple[str, int]:
+        parts = urlsplit(self.url)
+        assert parts.hostname and parts.port
+        return parts.hostname, parts.port
+
+
+@contextmanager
+def uvicorn_app(name: str, app: str, **environment: str) -> Iterator[System]:
+    """One process with uvloop and httptools, and no log"""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = [
+        "--port",
+        str(port),
+        "--loop",
+        "uvloop",
+        "--http",
+        "httptools",
+        "--no-access-log",
+        "--log-level",
+        "error",
+    ]
+    process = subprocess.Popen([sys.executable, "-m", "uvicorn", app, *options], env={**os.environ, **environment})
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                httpx.post(f"http://127.0.0.1:{port}/", content=b"{}", timeout=2)
+                break
+            except httpx.TransportError:
+                assert process.poll() is None and time.monotonic() < deadline, f"{app} did not start"
+                time.sleep(0.05)
+        yield System(name, f"http://127.0.0.1:{port}", [process.pid])
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def ours(running: Running) -> System:
+    pids = [running.launcher.pid, running.store_pid, *running.worker_pids]
+    return System("ours", running.url, pids, running.redis_url)
+
+
+def open_session(system: System, sid: str, d: int, contract: str) -> None:
+    keep = KEEP if contract == "full" else 0
+    answer = httpx.post(f"{system.url}/sessions", json={"id": sid, "dimension": d, "keep_points": keep})
+    assert answer.status_code == 201, answer.text
+
+
+def end_session(system: System, sid: str) -> None:
+    assert httpx.delete(f"{system.url}/sessions/{sid}").status_code == 204
+
+
+def session_path(sid: str, contract: str) -> str:
+    return f"/sessions/{sid}/observe" + ("?reply=summary" if contract == "summary" else "")
+
+
+async def settle(load: Load, sid: str, cell: Cell) -> int:
+    """Bring a session to its steady state; returns the points that took
+
+    The points retained come in blocks, as in the cell's own commits, not in one.
+    """
+    shape = cell.shape
+    X, y = points(shape.d, cell.stream)
+    size = max(250 if cell.contract == "full" else 1000, shape.n)
+    rows = np.column_stack([X, y > 0])[:KEEP]
+    blocks = [rows[i : i + size].tobytes() for i in range(0, len(rows), size)]
+    first, *_ = load.connections
+    source, taken = requests(session_path(sid, cell.contract), blocks, raw=True, keys=False), 0
+    alone = Load([first])
+    first.load, first.source = alone, source
+    await alone.run(0, len(blocks))
+    first.load, taken = load, KEEP * alone.count // len(blocks)
+    return taken
+
+
+sessions = itertools.count()
+
+
+async def measure_cell(system: System, cell: Cell, seconds: float) -> Measured:
+    shape, keys = cell.shape, cell.contract == "full"
+    load = await Load.over(system.address, shape.connections)
+    sid, taken = f"bench-{next(sessions)}", 0
+    if system.name == "ours":
+        open_session(system, sid, shape.d, cell.contract)
+        taken = await settle(load, sid, cell)
+        source = requests(
+            session_path(sid, cell.contract),
+            bodies(shape.n, shape.d, shape.raw, cell.stream),
+            raw=shape.raw,
+            keys=keys,
+        )
+    elif system.name == "river":
+        assert httpx.delete(f"{system.url}/model").status_code == 200
+        path = "/observe" if cell.contract == "full" else "/observe/summary"
+        source = requests(path, bodies(shape.n, shape.d, False, cell.stream))
+    else:
+        source = requests("/", bodies(shape.n, shape.d, shape.raw, cell.stream), raw=shape.raw)
+    for connection in load.connections:
+        connection.source = source
+    await load.run(0.05, shape.connections)
+    taken += load.count * shape.n
+    commits = system.revision(sid) if system.name == "ours" else 0
+    result = await measure(load, system.pids, seconds, 2 * shape.connections)
+    load.close()
+    if system.name == "ours":
+        result = replace(result, gathered=result.requests / (system.revision(sid) - commits))
+        observed = httpx.get(f"{system.url}/sessions/{sid}").json()["observed"]
+        assert observed == taken + result.requests * shape.n, f"{observed} stored of {taken} and {result}"
+        end_session(system, sid)
+    return result
+
+
+# ------------------------------------------------------------------------------------------------- the sections
+
+
+@dataclass
+class Budget:
+    """Rounds, their length, and when to begin no further one"""
+
+    rounds: int
+    seconds: float
+    until: float
+
+    def __iter__(self) -> Iterator[int]:
+        longest = 0.0
+        for number in range(self.rounds):
+            start = time.monotonic()
+            if number and start + longest > self.until:
+                print(f"  (time is up after {number} rounds)", flush=True)
+                return
+            yield number
+            longest = max(longest, time.monotonic() - start)
+
+
+async def cells(systems: Sequence[System], only: Sequence[str], budget: Budget, rng: random.Random) -> None:
+    chosen = [cell for cell in CELLS if all(word in str(cell) for word in only)]
+    plan: dict[tuple[str, Cell], None] = {}  # the peer gets no raw rows, and the floor does not look at its points
+    for system, cell in itertools.product(systems, chosen):
+        plan[system.name, reduced(system.name, cell)] = None
+    by_name = {system.name: system for system in systems}
+    found: dict[tuple[str, Cell], list[Measured]] = defaultdict(list)
+    for _ in budget:
+        order = list(plan)
+        rng.shuffle(order)
+        for name, cell in order:
+            found[name, cell].append(await measure_cell(by_name[name], cell, budget.seconds))
+
+    def median(name: str, cell: Cell) -> float:
+        return 1e6 * statistics.median(each.cpu for each in found[name, reduced(name, cell)])
+
+    rounds = min(map(len, found.values()))
+    print(f"\nCPU of server + store, µs a request; medians of {rounds} interleaved rounds of {budget.seconds:g} s\n")
+    head = f"{'cell':46} {'River':>9} {'ours':>8} {'ratio':>7} {'target':>7} {'':6} {'floor':>7} {'share':>6}"
+    print(f"{head} {'req/commit':>10}  ours lo–hi")
+    for contract in CONTRACTS:
+        for cell in (each for each in chosen if each.contract == contract):
+            theirs, mine, least = median("river", cell), median("ours", cell), median("floor", cell)
+            target, runs = TARGETS[contract][cell.shape], [1e6 * each.cpu for each in found["ours", cell]]
+            print(
+                f"{cell!s:46} {theirs:9.0f} {mine:8.0f} {theirs / mine:6.1f}× {target:6}×"
+                f" {'met' if theirs >= target * mine else 'MISSED':6} {least:7.0f} {least / mine:6.0%}"
+                f" {statistics.median(each.gathered for each in found['ours', cell]):10.1f}"
+                f"  {min(runs):.0f}–{max(runs):.0f}"
+            )
+        print()
+    client = [each.client for (name, _), runs in found.items() if name == "ours" for each in runs]
+    print(f"share: the floor's CPU over ours. The load took {statistics.median(client):.0%} of a core")
+    print(f"while ours was measured, at most {max(client):.0%}.")
+
+
+def reduced(name: str, cell: Cell) -> Cell:
+    """The cell that this system is measured on in place of this one"""
+    shape = cell.shape
+    if name == "river":
+        json = Shape(shape.n, shape.d, raw=False, connections=shape.connections)
+        return Cell(json, cell.contract, cell.stream)
+    return Cell(shape, "summary", "separable") if name == "floor" else cell
+
+
+async def fsync(running: Running, budget: Budget, rng: random.Random) -> None:
+    """Requests a second with fsync on every commit, against one a second"""
+    cell, rates = Cell(SHAPES[0], "full", "flipped"), defaultdict(list)
+    with redis.Redis.from_url(running.redis_url) as store:
+        try:
+            for _ in budget:
+                for policy in rng.sample(["always", "everysec"], 2):
+                    store.config_set("appendfsync", policy)
+                    rates[policy].append((await measure_cell(ours(running), cell, budget.seconds)).rate)
+        finally:
+            store.config_set("appendfsync", "always")
+    always, everysec = (statistics.median(rates[policy]) for policy in ("always", "everysec"))
+    met = "met" if always >= 0.85 * everysec else "MISSED"
+    print(
+        f"\nfsync, {cell}: always {always:.0f}/s, everysec {everysec:.0f}/s, ratio {always / everysec:.2f} ≥ 0.85 {met}"
+    )
+
+
+async def workers(one: Running, two: Running, budget: Budget, rng: random.Random) -> None:
+    """CPU a request: two workers with a session each, against one worker with both"""
+    chosen = [Cell(SHAPES[0], "full", "flipped"), Cell(SHAPES[5], "full", "flipped")]
+    found: dict[tuple[int, Cell], list[float]] = defaultdict(list)
+    for _ in budget:
+        plan = list(itertools.product((one, two), chosen))
+        rng.shuffle(plan)
+        for running, cell in plan:
+            result = await measure_pair(running, cell, budget.seconds)
+            found[len(running.worker_pids), cell].append(1e6 * result.cpu)
+    print()
+    for cell in chosen:
+        alone, both = statistics.median(found[0, cell]), statistics.median(found[2, cell])
+        met = "met" if both <= 1.15 * alone else "MISSED"
+        print(f"workers, {cell}: one {alone:.0f} µs, two {both:.0f} µs, ratio {both / alone:.2f} ≤ 1.15 {met}")
+
+
+async def measure_pair(running: Running, cell: Cell, seconds: float) -> Measured:
+    """Two sessions at once, each over half of the connections; with two workers, each session in its own"""
+    system, shape = ours(running), cell.shape
+    half = max(1, shape.connections // 2)
+    load = await split(system, running.worker_pids, half)
+    sids = [f"bench-{next(sessions)}" for _ in range(2)]
+    for sid, part in zip(sids, (load.connections[:half], load.connections[half:]), strict=True):
+        open_session(system, sid, shape.d, cell.contract)
+        await settle(Load(part), sid, cell)
+        body = bodies(shape.n, shape.d, shape.raw, cell.stream)
+        source = requests(session_path(sid, cell.contract), body, raw=shape.raw, keys=True)
+        for connection in part:
+            connection.load, connection.source = load, source
+    await load.run(0.05, 2 * half)
+    result = await measure(load, system.pids, seconds, 4 * half)
+    load.close()
+    for sid in sids:
+        end_session(system, sid)
+    return result
+
+
+async def split(system: System, workers: Sequence[int], half: int) -> Load:
+    """2·half connections, the first half to one worker, the rest to the other: the one not meant is held meanwhile"""
+    load = Load([])
+    for busy in reversed(workers or [0, 0]):
+        if busy:
+            os.kill(busy, signal.SIGSTOP)
+        try:
+            part = await Load.over(system.address, half)
+            for connection in part.connections:  # once it is answered, the connection is accepted
+                connection.source = iter([b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+            await part.run(0, 1)
+        finally:
+            if busy:
+                os.kill(busy, signal.SIGCONT)
+        load.connections += part.connections
+    return load
+
+
+async def run(quick: bool, only: Sequence[str]) -> None:
+    rng, start = random.Random(11), time.monotonic()
+    with ExitStack() as running:
+        data = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="horocycle-bench-")))
+        one = running.enter_context(service(data / "one"))
+        peer = running.enter_context(uvicorn_app("river", "benchmarks.river_server:app"))
+        bare = running.enter_context(uvicorn_app("floor", "benchmarks.observe:floor", **MALLOC))
+        for shape, stream in itertools.product(SHAPES, STREAMS):
+            bodies(shape.n, shape.d, shape.raw, stream)
+        until = start + (40 if quick else 290)
+        systems = [ours(one), peer, bare]
+        await cells(systems, only, Budget(1 if quick else 5, 0.3 if quick else 0.5, until), rng)
+        if only:
+            return
+        short = Budget(1 if quick else 4, 1.0, until + 25)
+        await fsync(one, short, rng)
+        two = running.enter_context(service(data / "two", workers=2))
+        short.until += 20
+        await workers(one, two, short, rng)
+    print(f"\n{time.monotonic() - start:.0f} s in all, on {os.cpu_count()} cores, Python {sys.version.split()[0]}")
+
+
+def main(argv: Sequence[str] = ()) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.observe")
+    parser.add_argument("--quick", action="store_true", help="one round, in about a minute")
+    parser.add_argument("--only", nargs="*", default=[], help="just the cells with all of these words in their names")
+    arguments = parser.parse_args(argv)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(arguments.quick, arguments.only))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
