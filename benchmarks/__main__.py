@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import hyperboloid_perceptron, learners, paper_table1
+from benchmarks import hyperboloid_perceptron, learners, observe, paper_table1
 
 BENCHMARKS = {
     "paper_table1": paper_table1,
     "hyperboloid_perceptron": hyperboloid_perceptron,
     "learners": learners,
+    "observe": observe,
 }
 
 
