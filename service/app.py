@@ -26,6 +26,7 @@ from service.errors import (
     MalformedBody,
     MethodNotAllowed,
     NonFinite,
+    NotANumber,
     UnknownField,
     UnknownRoute,
 )
@@ -35,6 +36,7 @@ from service.settings import Settings
 from service.store import Store
 
 VERSION = "0.1.0"
+NUMBER = ("float_type", "int_type")  # what pydantic says where a number belongs
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -51,7 +53,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         yield
         await store.close()
 
-    app = FastAPI(title="Horocycle", version=VERSION, lifespan=lifespan, redirect_slashes=False)
+    app = FastAPI(
+        title="Horocycle", version=VERSION, lifespan=lifespan, redirect_slashes=False, strict_content_type=False
+    )
     app.router.routes.append(Route("/sessions/{id}/observe", Hot(observe), methods=["POST"]))
     app.router.routes.append(Route("/sessions/{id}/predict", Hot(predict), methods=["GET", "POST"]))
     app.router.routes.append(Route("/predict", Hot(predict), methods=["GET"]))
@@ -66,9 +70,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """FastAPI's own validation, as one of our problems: the first thing that is wrong"""
+    """FastAPI's own validation, as one of our problems: of all that is wrong the deepest, in a union's best branch"""
     assert isinstance(error, RequestValidationError)
-    return respond(_named(error.errors()[0]))
+    return respond(_named(max(error.errors(), key=lambda each: len(each["loc"]))))
 
 
 def _named(first: dict[str, Any]) -> HorocycleError:
@@ -76,9 +80,12 @@ def _named(first: dict[str, Any]) -> HorocycleError:
     if first["type"] in ("json_invalid", "string_unicode"):
         return MalformedBody(f"the body is not JSON: {first['msg']}")
     if first["type"] == "extra_forbidden":
-        return UnknownField(str(first["loc"][-1]), "those of the documentation at /docs")
+        return UnknownField(str(first["loc"][-1])[:100], "those of the documentation at /docs")
     if first["type"] == "finite_number":
-        return NonFinite(0, float("nan"), what=where)
+        field, last = first["loc"][1], first["loc"][-1]
+        return NonFinite(last if isinstance(last, int) else 0, first["input"], what=str(field))
+    if first["type"] in NUMBER and "labels" not in first["loc"] and not isinstance(first["input"], list | dict):
+        return NotANumber(f"{where}: {first['msg']}", value=first["input"])
     return InvalidRequest(f"{where or 'the body'}: {first['msg']}", field=where)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 from datetime import UTC, datetime
@@ -9,16 +10,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, field_validator
 
-from service.errors import DimensionMismatch
+from service.errors import DimensionMismatch, InvalidParameter
 from service.geometry import require_ball
 from service.session import Label, Spec
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+#: A number as JSON has it: neither "1" nor true, which pydantic would take
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
 class Estimate(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    initial: Annotated[float, Field(gt=0, allow_inf_nan=False, description="where to start: better too high")] = 4.0
+    initial: Annotated[Finite, Field(gt=0, description="where to start: better too high")] = 4.0
 
 
 class EstimatedBudget(BaseModel):
@@ -35,11 +37,11 @@ class OpenSession(BaseModel):
     )
     algorithm: Literal["perceptron", "second_order", "strategic", "hyperboloid"] = "perceptron"
     dimension: Annotated[StrictInt, Field(ge=1, le=4096)]
-    curvature: Annotated[float, Field(gt=0, allow_inf_nan=False, description="the ball's curvature is −c")] = 1.0
+    curvature: Annotated[Finite, Field(gt=0, description="the ball's curvature is −c")] = 1.0
     reference: Literal["origin"] | list[Finite] = "origin"
     labels: Annotated[list[StrictInt | StrictStr], Field(min_length=2, max_length=1000)] = [-1, 1]
-    a: Annotated[float, Field(ge=0, allow_inf_nan=False, description="second_order; 0 = pseudo-inverse")] = 1.0
-    budget: Annotated[float, Field(gt=0, allow_inf_nan=False)] | EstimatedBudget = 1.0
+    a: Annotated[Finite, Field(ge=0, description="second_order; 0 = pseudo-inverse")] = 1.0
+    budget: Annotated[Finite, Field(gt=0)] | EstimatedBudget = 1.0
     keep_points: Annotated[StrictInt, Field(ge=0, le=10_000_000)] = 10_000
     keep_events: Annotated[StrictInt, Field(ge=0, le=1_000_000)] = 10_000
     ttl_seconds: Annotated[StrictInt, Field(ge=1, le=10 * 366 * 86400)] | None = None
@@ -61,6 +63,9 @@ class OpenSession(BaseModel):
             raise DimensionMismatch(self.dimension, len(reference), what="reference", index=0)
         require_ball([reference], self.dimension, c=self.curvature)
         estimated = isinstance(self.budget, EstimatedBudget)
+        budget = self.budget.estimate.initial if isinstance(self.budget, EstimatedBudget) else self.budget
+        if not math.isfinite(budget * math.sqrt(self.curvature)):
+            raise InvalidParameter("budget", budget, f"a distance that curvature −{self.curvature!r} can measure")
         return Spec(
             id=self.id or secrets.token_urlsafe(12),
             algorithm=self.algorithm,
@@ -69,7 +74,7 @@ class OpenSession(BaseModel):
             reference=tuple(reference),
             labels=tuple(self.labels),
             a=self.a,
-            budget=self.budget.estimate.initial if isinstance(self.budget, EstimatedBudget) else self.budget,
+            budget=budget,
             estimate=estimated,
             keep_points=self.keep_points,
             keep_events=self.keep_events,

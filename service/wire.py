@@ -9,7 +9,12 @@ orjson reads JSON. It refuses NaN, 1e400 and lone surrogates; then Python's slow
 from __future__ import annotations
 
 import json
+import math
+import reprlib
+import sys
+from array import array
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -43,13 +48,13 @@ class Batch:
     indices: NDArray[np.int64]
 
 
-def media_type(header: str | None, encoding: str | None) -> str:
+def media_type(header: str | None, encoding: str | None, known: tuple[str, ...] = (JSON, RAW)) -> str:
     """The type of a body; no header means JSON."""
     if encoding not in (None, "", "identity"):
         raise UnsupportedMediaType(f"bodies come as they are, not encoded with {encoding!r}", encoding=encoding)
     kind = JSON if not header else header.split(";", 1)[0].strip().lower()
-    if kind not in (JSON, RAW):
-        raise UnsupportedMediaType(f"{kind!r} is not read here, but {JSON} and {RAW} are", got=kind)
+    if kind not in known:
+        raise UnsupportedMediaType(f"{kind!r} is not read here; known are {', '.join(known)}", got=kind)
     return kind
 
 
@@ -81,10 +86,17 @@ def read_query(values: list[str], spec: Spec) -> Array:
     rows = []
     for index, value in enumerate(values):
         try:
-            rows.append([float(part) for part in value.split(",")])
+            rows.append([_float(part) for part in value.split(",")])
         except ValueError:
             raise NotANumber(f"x {index} is {value!r}, not numbers with commas between", index, value) from None
     return _points(rows, spec)
+
+
+def _float(text: str) -> float:
+    """As JSON would have it: Python also reads 1_0 and the digits of every script."""
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return float(text)
 
 
 def load_json(body: bytes) -> Any:
@@ -107,7 +119,7 @@ def _object(body: bytes, allowed: set[str]) -> dict[str, Any]:
         raise InvalidRequest(f"the body is a JSON {type(message).__name__}, not an object")
     for field in message:
         if field not in allowed:
-            raise UnknownField(field, ", ".join(sorted(allowed)))
+            raise UnknownField(field[:100], ", ".join(sorted(allowed)))
     return message
 
 
@@ -126,17 +138,23 @@ def _either(message: dict[str, Any], many: str, one: str) -> list[Any]:
 def _points(points: list[Any], spec: Spec) -> Array:
     if not points:
         raise EmptyBatch
+    X = _quickly(points, spec.dimension)
+    return require_ball(_slowly(points, spec) if X is None else X, spec.dimension, c=spec.curvature)
+
+
+def _quickly(points: list[Any], d: int) -> Array | None:
+    """All at once, or None if some value is no number; array takes no strings, where NumPy would widen every cell."""
     try:
-        X = np.array(points, dtype=None)
-    except (ValueError, OverflowError):
-        X = np.empty(0, dtype=object)
-    if X.dtype == np.float64 and X.ndim == 2 and X.shape[1] == spec.dimension and _no_booleans(points, X):
-        return require_ball(X, spec.dimension, c=spec.curvature)
-    return require_ball(_slowly(points, spec), spec.dimension, c=spec.curvature)
+        if set(map(len, points)) != {d}:
+            return None
+        X = np.frombuffer(array("d", chain.from_iterable(points))).reshape(-1, d)
+    except (TypeError, OverflowError):
+        return None
+    return X if _no_booleans(points, X) else None
 
 
 def _no_booleans(points: list[Any], X: Array) -> bool:
-    """NumPy reads true among numbers as 1. Only a 1 or a 0 can have been one, and those are rare."""
+    """An array reads true among numbers as 1. Only a 1 or a 0 can have been one, and those are rare."""
     if len(X) < 16:
         return not any(bool in map(type, row) for row in points)
     suspects = np.flatnonzero(((X == 1) | (X == 0)).any(axis=1))
@@ -144,15 +162,16 @@ def _no_booleans(points: list[Any], X: Array) -> bool:
 
 
 def _slowly(points: list[Any], spec: Spec) -> Array:
-    """Row by row, to name what is wrong; whole numbers come through here too."""
+    """Row by row, to name what is wrong"""
     for index, row in enumerate(points):
         if not isinstance(row, list):
-            raise NotANumber(f"point {index} is {row!r:.80}, not a list of numbers", index, row)
+            raise NotANumber(f"point {index} is {reprlib.repr(row)}, not a list of numbers", index, _brief(row))
         for value in row:
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise NotANumber(f"point {index} holds {value!r:.80}, which is not a number", index, value)
-            if value != value or abs(value) > 1.8e308:
-                raise NonFinite(index, float("nan") if value != value else float("inf"))
+                what = f"point {index} holds {reprlib.repr(value)}, which is not a number"
+                raise NotANumber(what, index, _brief(value))
+            if not abs(value) <= sys.float_info.max:
+                raise NonFinite(index, math.inf if value > 0 else -math.inf if value < 0 else math.nan)
         if len(row) != spec.dimension:
             raise DimensionMismatch(spec.dimension, len(row), index=index)
     return np.array(points, dtype=np.float64)
@@ -165,8 +184,15 @@ def _labels(labels: list[Any], spec: Spec) -> NDArray[np.int64]:
         return np.fromiter(map(index.__getitem__, labels), dtype=np.int64, count=len(labels))
     for i, label in enumerate(labels):
         if type(label) not in (int, str) or label not in index:
-            raise UnknownLabel(i, label, str(list(spec.labels))[:200])
+            raise UnknownLabel(i, _brief(label), str(list(spec.labels))[:200])
     raise AssertionError("unreachable: some label is unknown")
+
+
+def _brief(value: object) -> object:
+    """What an error shows of a value: not all of a long one, and not the depths of a deep one"""
+    if isinstance(value, list | dict):
+        return reprlib.repr(value)
+    return value[:100] if isinstance(value, str) else value
 
 
 def _raw_rows(body: bytes, columns: int) -> NDArray[np.float64]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -25,8 +24,9 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     body = await read_body(scope, receive, here.settings.body_limit)
     spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
     batch = read_labelled(body, kind, spec)
-    fingerprint = blake2b(body, digest_size=16, key=f"{kind} {columns}".encode()).digest()
-    request = Request(batch, fingerprint, _key(headers), _if_match(headers), columns)
+    key = _key(headers)
+    fingerprint = b"" if key is None else _fingerprint(body, kind, columns)
+    request = Request(batch, fingerprint, key, _if_match(headers), columns)
     answer = await here.ingest.observe(sid, request)
     extra = {"ETag": f'"{answer.counters.version}"', "Horocycle-Epoch": str(await here.store.epoch())}
     if answer.replayed:
@@ -35,7 +35,9 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
 
 
 def answered(spec: Spec, batch: Batch, answer: Answer) -> dict[str, Any]:
-    totals = {"accepted": answer.accepted, "mistakes": answer.mistakes, "session": asdict(answer.counters)}
+    c = answer.counters
+    session = {"observed": c.observed, "mistakes": c.mistakes, "updates": c.updates, "version": c.version}
+    totals = {"accepted": answer.accepted, "mistakes": answer.mistakes, "session": session}
     if answer.scores is None:
         return totals
     decided = spec.decide(answer.scores)
@@ -43,11 +45,16 @@ def answered(spec: Spec, batch: Batch, answer: Answer) -> dict[str, Any]:
     return {"predictions": spec.named(decided), "scores": answer.scores, "correct": correct, **totals}
 
 
+def _fingerprint(body: bytes, kind: str, columns: bool) -> bytes:
+    """What a key belongs to: the body, and how it was to be read and answered (SHA is in the processor)"""
+    return sha256(f"{kind} {columns} ".encode() + body).digest()[:16]
+
+
 def _columns(query: bytes) -> bool:
     """Whether the answer has columns: ?reply=summary leaves them out"""
     if not query:
         return True
-    reply = parse_qs(query.decode("latin-1")).get("reply", ["columns"])[-1]
+    reply = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("reply", ["columns"])[-1]
     if reply not in ("columns", "summary"):
         raise InvalidRequest(f"reply is {reply!r}; it may be columns or summary", parameter="reply")
     return reply == "columns"

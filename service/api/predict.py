@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -10,7 +11,7 @@ from starlette.types import Receive, Scope
 
 from service.api.context import Context
 from service.api.hot import dump, read_body
-from service.errors import InvalidRequest, UnknownField
+from service.errors import InvalidRequest, StoreReadOnly, UnknownField
 from service.geometry import Array
 from service.store import Loaded
 from service.wire import media_type, read_points, read_query
@@ -30,7 +31,8 @@ async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     if query.get("model", ["online"])[-1] != "online":
         raise InvalidRequest("the only model there is here is online", parameter="model")
     loaded = await here.ingest.current(sid)
-    await here.store.touch(loaded.spec)
+    with suppress(StoreReadOnly):  # then its time to live does not begin anew; predictions it still has
+        await here.store.touch(loaded.spec)
     if scope["method"] == "POST":
         headers = Headers(scope=scope)
         kind = media_type(headers.get("content-type"), headers.get("content-encoding"))

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from service.api.context import context, shown
-from service.errors import SessionGone
+from service.api.limit import JsonRoute
+from service.errors import SessionGone, StateCorrupt
 from service.schemas import Model, OpenSession, Session, SessionList
 from service.session import published
 from service.store import Counters, Loaded
 
-router = APIRouter(tags=["sessions"])
+router = APIRouter(tags=["sessions"], route_class=JsonRoute)
 
 
 @router.post("/sessions", status_code=201, response_model=Session, summary="Open a session")
@@ -36,6 +37,8 @@ async def list_sessions(
             found.append(shown(await store.load(sid)))
         except SessionGone:
             await store.forget(sid)
+        except StateCorrupt:
+            continue  # its own address says so; the others are shown
     return {"sessions": found, "cursor": ids[-1] if len(ids) == limit else None}
 
 
