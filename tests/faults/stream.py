@@ -8,9 +8,11 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,7 +23,7 @@ from service.geometry import Array
 from service.learners import encode
 from service.session import Spec
 from service.store import Counters, Loaded, Store, state_key
-from tests.running import Running
+from tests.running import Running, wait_until_ready
 
 SESSION = "one"
 LATER = (429, 503, 504)  # come back with the same key
@@ -31,6 +33,7 @@ LATER = (429, 503, 504)  # come back with the same key
 class Reply:
     content: bytes
     replayed: bool
+    repeated: bool  # whether the client had an answer already when it asked
     epoch: int
 
 
@@ -95,7 +98,9 @@ class Stream:
         asyncio.run(self._run(seconds))
 
     async def _run(self, seconds: float) -> None:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=12)  # both workers, again and again
+        limits = httpx.Limits(
+            max_connections=None, max_keepalive_connections=4
+        )  # else on a new one: to whichever worker
         async with asyncio.timeout(seconds), httpx.AsyncClient(limits=limits, timeout=15) as http:
             await asyncio.gather(*(self._client(http, client) for client in range(len(self._shares))))
 
@@ -123,7 +128,7 @@ class Stream:
 
     async def _ask(self, http: httpx.AsyncClient, request: Request) -> bool:
         """Whether it was acknowledged"""
-        url = f"{self.url}/sessions/{SESSION}/observe"
+        url, repeated = f"{self.url}/sessions/{SESSION}/observe", bool(request.replies)
         try:
             response = await http.post(url, content=request.body, headers=request.headers)
         except httpx.TransportError:
@@ -132,8 +137,18 @@ class Stream:
             return False
         assert response.status_code == 200, response.text
         replayed = response.headers.get("idempotency-replayed") == "true"
-        request.replies.append(Reply(response.content, replayed, int(response.headers["horocycle-epoch"])))
+        request.replies.append(Reply(response.content, replayed, repeated, int(response.headers["horocycle-epoch"])))
         return True
+
+
+def wait_for_both_workers(running: Running) -> None:
+    """Each of the two serves while the other is stopped."""
+    for pid in running.worker_pids:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            wait_until_ready(running.url)
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
 
 def open_session(url: str, algorithm: str = "perceptron") -> None:
@@ -145,19 +160,39 @@ def open_session(url: str, algorithm: str = "perceptron") -> None:
 
 
 def kill_a_worker(running: Running, rng: np.random.Generator) -> None:
-    while True:
-        with suppress(OSError, ValueError):  # just gone by itself, or none there yet
-            os.kill(int(rng.choice(running.worker_pids)), signal.SIGKILL)
-            return
-        time.sleep(0.01)
+    _kill(lambda: int(rng.choice(running.worker_pids)))
 
 
 def kill_the_store(running: Running) -> None:
-    while True:
-        with suppress(OSError, ValueError):  # not there again yet
-            os.kill(running.store_pid, signal.SIGKILL)
-            return
+    _kill(lambda: running.store_pid)
+
+
+def pause_each_worker(running: Running) -> None:
+    """Meanwhile the other serves; then the first goes on, with an old state."""
+    with suppress(OSError):  # one that was killed is just being replaced
+        for pid in running.worker_pids:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.2)
+            os.kill(pid, signal.SIGCONT)
+
+
+def _kill(find: Callable[[], int], seconds: float = 30.0) -> None:
+    """As soon as there is one: after the last fault it may still be on its way back."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with suppress(OSError, ValueError):
+            if alive(pid := find()):
+                os.kill(pid, signal.SIGKILL)
+                return
         time.sleep(0.01)
+    raise AssertionError(f"nothing to kill within {seconds} s")
+
+
+def alive(pid: int) -> bool:
+    """Not even a zombie has a command line."""
+    with suppress(OSError):
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    return False
 
 
 # ------------------------------------------------------------------------------------------- what must be true of it
@@ -202,14 +237,17 @@ def assert_exactly_once(requests: list[Request], found: Stored) -> None:
     for client in {request.client for request in requests}:
         ends = [request.end for request in requests if request.client == client]
         assert ends == sorted(ends), f"client {client} waited for its answers, in vain"
+        epochs = [request.replies[0].epoch for request in requests if request.client == client]
+        assert epochs == sorted(epochs), f"client {client} must believe that something was lost"
     assert_replay_agrees(ordered, found)
 
 
 def assert_one_answer(request: Request) -> None:
-    """However often it was asked; and only the first can be news."""
+    """However often it was asked; and at most one says that it is the first."""
     assert request.replies, f"{request.key} was never acknowledged"
     assert len({reply.content for reply in request.replies}) == 1, f"{request.key} has two answers"
     assert sum(not reply.replayed for reply in request.replies) <= 1, f"{request.key} was new twice"
+    assert all(reply.replayed for reply in request.replies if reply.repeated), f"{request.key} was new again"
     assert request.answer["accepted"] == len(request.rows)
 
 

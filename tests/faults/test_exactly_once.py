@@ -1,38 +1,99 @@
 """The gate: whatever is killed, a 200 means applied exactly once, in one order, and stored.
 
-`SOAK_SECONDS=600 pytest tests/faults/test_exactly_once.py` runs it with new seeds until that time is over.
+`SOAK_SECONDS=600 pytest tests/faults/test_exactly_once.py` goes on with new seeds until that time is over.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
+import shutil
+import signal
 import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import httpx
 import numpy as np
+import pytest
+import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
-from service.session import ALGORITHMS
-from tests.faults.stream import Stream, assert_exactly_once, kill_a_worker, kill_the_store, open_session, stored
-from tests.running import service
+import service as package
+from service import scripts
+from service.embedded import EmbeddedServer
+from service.errors import OutcomeUnknown
+from service.ingest import Ingest, Request
+from service.launcher import MALLOC
+from service.schemas import OpenSession
+from service.store import Committed, Conflict, Replayed, Store
+from service.wire import Batch
+from tests.faults.stream import (
+    SESSION,
+    Stream,
+    alive,
+    assert_exactly_once,
+    kill_a_worker,
+    kill_the_store,
+    open_session,
+    pause_each_worker,
+    stored,
+    wait_for_both_workers,
+)
+from tests.running import Running, service
 
-LIMIT = 60  # seconds a stream may take
+LIMIT = 120  # seconds after which a stream hangs
+ALGORITHMS = ("perceptron", "second_order", "strategic", "hyperboloid")
 SOAK = float(os.environ.get("SOAK_SECONDS", "0"))
+
+#: The three checks of the one script that writes what is learned.
+CHECKS = {
+    "key": "if #replayed > 1 then return replayed end\n",
+    "position": "if redis.call('HGET', KEYS[1], 'revision') ~= ARGV[2] then return {3} end\n",
+    "commit id": "  if id == ARGV[1] then return {1} end\n",
+}
+
+
+def run(data: Path, workers: int = 2, **environment: str) -> AbstractContextManager[Running]:
+    """Given what MALLOC says, a launcher need not start itself again."""
+    return service(data, workers=workers, **MALLOC, **environment)
+
+
+def without(check: str, text: str) -> str:
+    assert text.count(CHECKS[check]) == 1
+    return text.replace(CHECKS[check], "")
+
+
+# --------------------------------------------------------------------------------------------------------- the gate
+
+
+def stream_through(stream: Stream, running: Running, faults: Sequence[Callable[[], None]]) -> None:
+    """The faults come in their order, evenly along the stream."""
+    with ThreadPoolExecutor(1) as aside:
+        streaming = aside.submit(stream.run, running.url, LIMIT)
+        for i, fault in enumerate(faults):
+            while stream.progress < (i + 0.5) / len(faults) and not streaming.done():
+                time.sleep(0.002)
+            fault()
+        streaming.result()
 
 
 def gate(data: Path, seed: int, algorithm: str) -> None:
     rng = np.random.default_rng(seed)
     stream = Stream(seed, points=10_000, pause=0.04)
-    faults = rng.permutation(["worker"] * 4 + ["store"] * 4)
-    with service(data, workers=2) as running, ThreadPoolExecutor(1) as aside:
+    with run(data) as running:
+        faults = [partial(kill_a_worker, running, rng), partial(kill_the_store, running)] * 4
+        faults += [partial(pause_each_worker, running)] * 2
+        rng.shuffle(faults)
+        wait_for_both_workers(running)
         open_session(running.url, algorithm)
-        streaming = aside.submit(stream.run, running.url, LIMIT)
-        for fault, when in zip(faults, np.sort(rng.uniform(0.02, 0.95, len(faults))), strict=True):
-            while stream.progress < when and not streaming.done():
-                time.sleep(0.002)
-            kill_a_worker(running, rng) if fault == "worker" else kill_the_store(running)
-        streaming.result()
+        stream_through(stream, running, faults)
         assert_exactly_once(stream.requests, stored(running))
 
 
@@ -42,3 +103,153 @@ def test_every_acknowledged_point_is_applied_exactly_once_whatever_is_killed(tmp
     while time.monotonic() < until:
         seed = secrets.randbits(32)
         gate(tmp_path / str(seed), seed, ALGORITHMS[seed % len(ALGORITHMS)])
+        shutil.rmtree(tmp_path / str(seed))
+
+
+@pytest.mark.parametrize("check", ["key", "position"])
+def test_the_gate_fails_when_a_check_is_taken_out(check: str, tmp_path: Path) -> None:
+    copy = tmp_path / "service"
+    shutil.copytree(Path(package.__path__[0]), copy)  # with Numba's cache and its time stamps
+    (copy / "scripts.py").write_text(without(check, (copy / "scripts.py").read_text()))
+    stream = Stream(1, points=1_500)
+    with run(tmp_path / "data", PYTHONPATH=str(tmp_path), PYTHONSAFEPATH="1") as running:  # the copy, not ourselves
+        wait_for_both_workers(running)
+        open_session(running.url)
+        stream_through(stream, running, [partial(pause_each_worker, running)] * 3)
+        found = stored(running)
+    with pytest.raises(AssertionError):
+        assert_exactly_once(stream.requests, found)
+
+
+# ------------------------------------------------------------------------------------------- a reply that gets lost
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    with EmbeddedServer(tmp_path_factory.mktemp("store") / "data") as found:
+        yield found
+
+
+class Deaf(Store):
+    """Does not hear the reply to its first commit; `others` commit before it asks again."""
+
+    others: Callable[[], Any] | None = None
+
+    async def commit(self, *args: Any, **kwargs: Any) -> Committed | Replayed | Conflict:
+        result = await super().commit(*args, **kwargs)
+        if self.others is None:
+            return result
+        others, self.others = self.others, None
+        await others()
+        raise OutcomeUnknown
+
+
+async def observed_after_a_lost_reply(url: str, others: int) -> tuple[int, int]:
+    """How many points without a key were learned, and how many of them acknowledged"""
+    deaf, other = Deaf(url), Store(url)
+    here, there = Ingest(deaf), Ingest(other)
+    spec = OpenSession(dimension=2).spec()
+    point = Request(Batch(np.array([[0.1, 0.2]]), np.array([1])), bytes(16))
+
+    async def commit_others() -> None:
+        for _ in range(others):
+            await there.observe(spec.id, point)
+
+    deaf.others, acknowledged = commit_others, others
+    try:
+        await deaf.open(spec, spec.first_state())
+        with suppress(OutcomeUnknown):
+            acknowledged += (await here.observe(spec.id, point)).accepted
+        return (await other.load(spec.id)).counters.observed, acknowledged
+    finally:
+        await deaf.close()
+        await other.close()
+
+
+@pytest.mark.parametrize("others", [0, 1, 63])
+def test_a_commit_whose_reply_was_lost_is_written_once_and_acknowledged(server: EmbeddedServer, others: int) -> None:
+    assert asyncio.run(observed_after_a_lost_reply(server.url, others)) == (others + 1, others + 1)
+
+
+def test_a_commit_that_may_be_forgotten_is_of_unknown_outcome_and_not_written_again(server: EmbeddedServer) -> None:
+    assert asyncio.run(observed_after_a_lost_reply(server.url, 64)) == (65, 64)
+
+
+@pytest.mark.parametrize("others", [0, 1, 63])
+def test_it_is_written_twice_when_the_commit_id_check_is_taken_out(
+    server: EmbeddedServer, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = without("commit id", scripts.COMMIT)
+    monkeypatch.setattr(scripts, "COMMIT", script)
+    monkeypatch.setitem(scripts.DIGESTS, script, scripts.digest(script))
+    assert asyncio.run(observed_after_a_lost_reply(server.url, others)) == (others + 2, others + 1)
+
+
+def test_the_epoch_grows_when_the_store_was_restarted_between_two_requests(server: EmbeddedServer) -> None:
+    async def epochs() -> tuple[int, int]:
+        store = Store(server.url)
+        try:
+            before = await store.epoch()
+            os.kill(server.pid, signal.SIGKILL)
+            with redis.Redis.from_url(server.url, retry=Retry(ConstantBackoff(0.05), 200)) as other:
+                await asyncio.to_thread(other.ping)
+            await store.ping()
+            return before, await store.epoch()
+        finally:
+            await store.close()
+
+    before, after = asyncio.run(epochs())
+    assert after == before + 1
+
+
+# --------------------------------------------------------------------------------- the launcher killed, the store cut
+
+
+def test_a_killed_launcher_leaves_no_worker_behind_and_the_next_has_every_point(tmp_path: Path) -> None:
+    stream = Stream(2, points=400, clients=4, pause=0.05)
+    with run(tmp_path) as first, ThreadPoolExecutor(1) as aside:
+        open_session(first.url)
+        streaming = aside.submit(stream.run, first.url, LIMIT)
+        wait_until(lambda: stream.progress > 0.3 or streaming.done(), LIMIT)
+        workers, orphan = first.worker_pids, first.store_pid
+        first.launcher.kill()
+        wait_until(lambda: not any(map(alive, workers)), 10)
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{first.url}/health/live")
+        assert alive(orphan)
+        assert stream.progress < 1
+        with run(tmp_path, workers=1) as second:
+            assert not alive(orphan)
+            stream.url = second.url
+            streaming.result()
+            assert_exactly_once(stream.requests, stored(second))
+
+
+def test_a_store_that_hangs_gets_504_by_the_deadline_and_a_retry_settles_it_once(tmp_path: Path) -> None:
+    stream = Stream(3, points=30, clients=1)
+    first, second = stream.requests[:2]
+    with run(tmp_path, workers=1, HOROCYCLE_DEADLINE="1") as running, httpx.Client(timeout=30) as http:
+        open_session(running.url)
+        observe = f"{running.url}/sessions/{SESSION}/observe"
+        http.post(observe, content=first.body, headers=first.headers).raise_for_status()
+        os.kill(running.store_pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            cut = http.post(observe, content=second.body, headers=second.headers)
+            assert (cut.status_code, cut.json()["type"]) == (504, "/problems/outcome-unknown")
+            assert 0.9 < time.monotonic() - began < 3
+            again = http.post(observe, content=second.body, headers=second.headers)
+            assert (again.status_code, again.json()["type"]) == (503, "/problems/store-unavailable")
+            assert again.headers["retry-after"]
+            assert time.monotonic() - began < 6
+        finally:
+            os.kill(running.store_pid, signal.SIGCONT)
+        stream.run(running.url, LIMIT)
+        assert_exactly_once(stream.requests, stored(running))
+
+
+def wait_until(true: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"not after {seconds} s"
+        time.sleep(0.005)
