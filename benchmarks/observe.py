@@ -44,8 +44,8 @@ import uvloop
 from numpy.typing import NDArray
 
 from benchmarks.streams import flipped, separable
+from service.allocator import MALLOC
 from service.geometry import Array
-from service.launcher import MALLOC
 from service.store import session_key
 from tests.running import Running, service
 

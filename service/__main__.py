@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
-from service.launcher import main
+from service.allocator import keep_memory
 
 if __name__ == "__main__":
-    sys.exit(main())
+    keep_memory()  # before the launcher is imported, which takes its time
+    sys.exit(importlib.import_module("service.launcher").main())

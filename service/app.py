@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from service.api import health, sessions
 from service.api.context import Context
-from service.api.hot import Hot
+from service.api.hot import Hot, HotRoutes
 from service.api.limit import BodyLimit
 from service.api.observe import observe
 from service.api.openapi import document
@@ -36,6 +36,11 @@ from service.settings import Settings
 from service.store import Store
 
 VERSION = "0.1.0"
+HOT = [
+    Route("/sessions/{id}/observe", Hot(observe), methods=["POST"]),
+    Route("/sessions/{id}/predict", Hot(predict), methods=["GET", "POST"]),
+    Route("/predict", Hot(predict), methods=["GET"]),
+]
 NUMBER = ("float_type", "int_type")  # what pydantic says where a number belongs
 
 
@@ -56,12 +61,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app = FastAPI(
         title="Horocycle", version=VERSION, lifespan=lifespan, redirect_slashes=False, strict_content_type=False
     )
-    app.router.routes.append(Route("/sessions/{id}/observe", Hot(observe), methods=["POST"]))
-    app.router.routes.append(Route("/sessions/{id}/predict", Hot(predict), methods=["GET", "POST"]))
-    app.router.routes.append(Route("/predict", Hot(predict), methods=["GET"]))
+    app.router.routes.extend(HOT)  # there they answer 405
     app.include_router(sessions.router)
     app.include_router(health.router)
     app.add_middleware(BodyLimit, limit=settings.session_body_limit)
+    app.add_middleware(HotRoutes, routes=HOT)
     app.add_exception_handler(HorocycleError, handle)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)

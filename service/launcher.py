@@ -27,8 +27,6 @@ from service.embedded import EmbeddedServer, find_server
 from service.errors import LaunchError
 from service.settings import Settings
 
-#: Bodies of a megabyte come and go: glibc is not to give their memory back each time. Read when a process starts.
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20), "MALLOC_ARENA_MAX": "2"}
 OLDEST = (6, 2)  # of Redis
 
 
@@ -53,8 +51,6 @@ def main(argv: list[str] | None = None) -> int:
 
 def serve(settings: Settings) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    if sys.platform == "linux" and not MALLOC.keys() <= os.environ.keys():
-        os.execve(sys.executable, [sys.executable, "-m", "service", *sys.argv[1:]], {**MALLOC, **os.environ})
     with ExitStack() as running:
         try:
             listening = running.enter_context(socket.create_server((settings.host, settings.port), backlog=2048))

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import httpx
 
+from service.allocator import MALLOC
+
 
 @dataclass(frozen=True)
 class Running:
@@ -41,7 +43,8 @@ def service(data: Path, *, workers: int = 1, **environment: str) -> Iterator[Run
     """Run it on a free port until the block ends; it must end by itself when told to."""
     command = [sys.executable, "-m", "service", "serve", "--port", "0", "--data", str(data), "--workers", str(workers)]
     unset = {k: v for k, v in os.environ.items() if k != "REDIS_URL" and not k.startswith("HOROCYCLE_")}
-    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**unset, **environment})
+    env = {**unset, **MALLOC, **environment}  # with which it need not start itself again
+    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
     try:
         assert launcher.stdout is not None
         first = launcher.stdout.readline()

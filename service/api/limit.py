@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -15,15 +14,13 @@ from service.errors import BodyTooLarge
 from service.problems import respond
 from service.wire import JSON, load_json, media_type
 
-HOT = re.compile(r"/sessions/[^/]+/(observe|predict)")
-
 
 class BodyLimit:
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self._app, self._limit = app, limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or HOT.fullmatch(scope["path"]) or scope["method"] in ("GET", "HEAD", "DELETE"):
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "DELETE"):
             await self._app(scope, receive, send)
             return
         parts: list[Message] = []

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope
 
 from service.api.context import Context
 from service.api.hot import dump, read_body
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable
 from service.ingest import Answer, Request
 from service.session import Spec
 from service.wire import Batch, media_type, read_labelled
@@ -28,7 +28,11 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     fingerprint = b"" if key is None else _fingerprint(body, kind, columns)
     request = Request(batch, fingerprint, key, _if_match(headers), columns)
     answer = await here.ingest.observe(sid, request)
-    extra = {"ETag": f'"{answer.counters.version}"', "Horocycle-Epoch": str(await here.store.epoch())}
+    try:
+        epoch = await here.store.epoch()
+    except StoreUnavailable as error:  # which says that nothing was changed, and it was
+        raise OutcomeUnknown from error
+    extra = {"ETag": f'"{answer.counters.version}"', "Horocycle-Epoch": str(epoch)}
     if answer.replayed:
         extra["Idempotency-Replayed"] = "true"
     return dump(answered(spec, batch, answer)), extra

@@ -27,10 +27,10 @@ from redis.retry import Retry
 
 import service as package
 from service import scripts
+from service.allocator import MALLOC
 from service.embedded import EmbeddedServer
 from service.errors import OutcomeUnknown
 from service.ingest import Ingest, Request
-from service.launcher import MALLOC
 from service.schemas import OpenSession
 from service.store import Committed, Conflict, Replayed, Store
 from service.wire import Batch

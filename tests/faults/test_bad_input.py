@@ -1,0 +1,681 @@
+"""Bad input, as raw bytes: each gets the problem that FAULTS.md names, changes nothing, and is never a 5xx."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service import problems
+from tests.running import Running
+
+JSON, RAW = "application/json", "application/octet-stream"
+SLUGS = {f"/problems/{problems.slug(kind)}": status for kind, status in problems.STATUS.items()}
+MIB = 1 << 20
+HUGE = "1" + "0" * 400  # an integer that no float64 comes near
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request. In its path, {id} is a session that has learned, {ended} one that is gone."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def send(self, http: httpx.Client, ids: dict[str, str]) -> httpx.Response:
+        path = self.path.format(**ids) if "{" in self.path else self.path
+        body = self.body.replace(b"<id>", ids["id"].encode()) if self.body else self.body
+        body = body.replace(b"<ended>", ids["ended"].encode()) if body else body
+        headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
+        return http.request(self.method, path, content=body, headers=headers)
+
+
+def _bytes(body: str | bytes) -> bytes:
+    return body.encode() if isinstance(body, str) else body
+
+
+def opening(body: str | bytes, kind: str = JSON, **headers: str) -> Ask:
+    return Ask("POST", "/sessions", _bytes(body), {"content-type": kind, **headers})
+
+
+def observing(body: str | bytes, kind: str = JSON, sid: str = "{id}", query: str = "", **headers: str) -> Ask:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Ask("POST", f"/sessions/{sid}/observe{query}", _bytes(body), {"content-type": kind, **named})
+
+
+def predicting(body: str | bytes, kind: str = JSON, sid: str = "{id}", **headers: str) -> Ask:
+    return Ask("POST", f"/sessions/{sid}/predict", _bytes(body), {"content-type": kind, **headers})
+
+
+def asking(query: str) -> Ask:
+    return Ask("GET", "/sessions/{id}/predict" + query)
+
+
+def rows(*values: float) -> bytes:
+    return struct.pack(f"<{len(values)}d", *values)
+
+
+def point(value: str, label: str = "1") -> str:
+    """The second point of two has this value."""
+    return f'{{"points": [[0.1, 0.2], [0.3, {value}]], "labels": [1, {label}]}}'
+
+
+def session(name: str, value: str, **others: str) -> str:
+    fields = {"dimension": "2", **others, name: value}
+    return "{" + ", ".join(f'"{key}": {text}' for key, text in fields.items()) + "}"
+
+
+Row = tuple[str, Ask, int, str, dict[str, Any]]
+
+GOOD = {
+    "session": '{"dimension": 2}',
+    "observe": '{"point": [0.1, 0.2], "label": 1}',
+    "predict": '{"point": [0.1, 0.2]}',
+}
+BODIES: list[tuple[str, Any]] = [("session", opening), ("observe", observing), ("predict", predicting)]
+NON_FINITE = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", HUGE, "-" + HUGE, HUGE + ".0"]
+NOT_NUMBERS = ['"NaN"', '"0.1"', '""', "true", "false", "null", "[]", "[0.1]", "{}", '{"a": 1}']
+DEEP = [990, 1000, 1015]  # deeper than Python shows, not deeper than orjson reads
+
+
+def malformed() -> Iterator[Row]:
+    """What is no JSON in UTF-8"""
+    for where, ask in BODIES:
+        good = GOOD[where]
+        for what, body in {
+            "empty": b"",
+            "blank": b"  \n",
+            "truncated": good[:-1].encode(),
+            "cut in a string": b'{"po',
+            "trailing garbage": f"{good} x".encode(),
+            "two documents": f"{good}{good}".encode(),
+            "NUL after": f"{good}\0".encode(),
+            "NUL before": f"\0{good}".encode(),
+            "byte order mark": b"\xef\xbb\xbf" + good.encode(),
+            "UTF-16": good.encode("utf-16"),
+            "bad UTF-8": good.encode().replace(b"}", b', "\xff": 1}'),
+            "surrogate in UTF-8": good.encode().replace(b"}", b', "\xed\xa0\x80": 1}'),
+            "lone surrogate as a key": good.replace("}", ', "\\ud800": 1}').encode(),
+            "lone surrogate as a value": good.replace("}", ', "name": "\\ud800"}').encode(),
+            "single quotes": good.replace('"', "'").encode(),
+            "comma at the end": good.replace("}", ",}").encode(),
+            "100,000 lists deep": b"[" * 100_000,
+            "100,000 lists deep and closed": b"[" * 100_000 + b"]" * 100_000,
+            "100,000 objects deep": b'{"a":' * 100_000,
+            "an integer of 5,000 digits": good.replace("}", f', "a": 1{"0" * 5000}}}').encode(),
+            "raw values": rows(0.1, 0.2, 1),
+        }.items():
+            yield f"{where}: {what}", ask(body), 400, "malformed-body", {}
+        for what, body in {"list": b"[]", "null": b"null", "string": b'"a"', "number": b"1", "NaN": b"NaN"}.items():
+            yield f"{where}: a {what}, not an object", ask(body), 422, "invalid-request", {}
+        unknown = good.replace("}", ', "colour": 1}')
+        yield f"{where}: unknown field", ask(unknown), 422, "unknown-field", {"field": "colour"}
+        yield (
+            f"{where}: long unknown field",
+            ask(good.replace("}", f', "{"x" * 50000}": 1}}')),
+            422,
+            "unknown-field",
+            {},
+        )
+        for kind in ("text/plain", "application/xml", "application/x-www-form-urlencoded", "multipart/form-data", "x"):
+            yield f"{where}: {kind}", ask(good, kind), 415, "unsupported-media-type", {"got": kind}
+        for coding in ("gzip", "deflate", "br", "x"):
+            refused = ask(good, **{"content-encoding": coding})
+            yield f"{where}: {coding}", refused, 415, "unsupported-media-type", {"encoding": coding}
+    yield "session: raw", opening(rows(1), RAW), 415, "unsupported-media-type", {"got": RAW}
+    for name in ("id", "name", "labels"):
+        value = '["\\ud800", "b"]' if name == "labels" else '"\\udfff"'
+        yield f"session: lone surrogate in {name}", opening(session(name, value)), 400, "malformed-body", {}
+    lone = '{"point": [0, 0], "label": "\\ud800"}'
+    yield "observe: lone surrogate as a label", observing(lone), 400, "malformed-body", {}
+
+
+def opened_badly() -> Iterator[Row]:
+    """Fields of a session that are out of their range, or no numbers"""
+
+    def row(name: str, value: str, slug: str, **others: str) -> Row:
+        return f"session: {name} = {value:.40}", opening(session(name, value, **others)), 422, slug, {}
+
+    for name, algorithm in (("curvature", "perceptron"), ("a", "second_order"), ("budget", "strategic")):
+        chosen = {"algorithm": f'"{algorithm}"'}
+        for value in NON_FINITE:
+            yield row(name, value, "not-a-number" if value.endswith(HUGE) else "non-finite", **chosen)
+        for value in NOT_NUMBERS:
+            yield row(name, value, "invalid-request" if value[0] in "[{" else "not-a-number", **chosen)
+        yield row(name, "-1", "invalid-request", **chosen)
+        yield row(name, "-5e-324", "invalid-request", **chosen)
+    for name in ("curvature", "budget"):
+        yield row(name, "0", "invalid-request")
+    yield row("budget", "1e300", "invalid-parameter", curvature="1e100")
+    for value, slug in {
+        '{"estimate": {"initial": NaN}}': "non-finite",
+        '{"estimate": {"initial": "4"}}': "not-a-number",
+        '{"estimate": {"initial": true}}': "not-a-number",
+        '{"estimate": {"initial": -1}}': "invalid-request",
+        '{"estimate": {"x": 1}}': "unknown-field",
+        '{"estimate": 1}': "invalid-request",
+    }.items():
+        yield row("budget", value, slug, algorithm='"strategic"')
+    for name in ("dimension", "keep_points", "keep_events", "ttl_seconds"):
+        for value in ("NaN", "Infinity", "1e400", "1.5", "2.0", '"2"', "true"):
+            yield row(name, value, "not-a-number")
+        for value in ("-1", HUGE, "[]", "{}", "9223372036854775808"):
+            yield row(name, value, "invalid-request")
+    for name, value in {"dimension": "4097", "ttl_seconds": "0", "keep_points": "10000001"}.items():
+        yield row(name, value, "invalid-request")
+    yield row("dimension", "0", "invalid-request")
+    yield "session: no dimension", opening("{}"), 422, "invalid-request", {}
+    for value, slug in {
+        "[NaN, 0]": "non-finite",
+        "[0, 1e400]": "non-finite",
+        '["0.1", 0]': "not-a-number",
+        "[0, true]": "not-a-number",
+        "[0, null]": "not-a-number",
+        "[[0.1], 0]": "invalid-request",
+        "[1, 0]": "point-outside-ball",
+        "[1e308, 1e308]": "point-outside-ball",
+        "[0.1]": "dimension-mismatch",
+        "[]": "dimension-mismatch",
+        "[0.1, 0.1, 0.1]": "dimension-mismatch",
+        '"here"': "invalid-request",
+        "1": "invalid-request",
+        "NaN": "invalid-request",
+        "true": "invalid-request",
+        "null": "invalid-request",
+    }.items():
+        yield row("reference", value, slug)
+    yield row("reference", "[0.2, 0]", "point-outside-ball", curvature="100")
+    for value in (
+        "[1]",
+        "[]",
+        "[1, 1]",
+        '["a", "a"]',
+        "[true, 1]",
+        "[1.0, 2]",
+        "[null, 1]",
+        "[NaN, 1]",
+        "[[1], 2]",
+        "1",
+    ):
+        yield row("labels", value, "invalid-request")
+    for value in (f"[{HUGE}, 1]", "[9223372036854775808, 1]", "null", '"ab"', json.dumps(list(range(1001)))):
+        yield row("labels", value, "invalid-request")
+    yield row("labels", "[1, 2, 3]", "binary-only", algorithm='"strategic"')
+    many = json.dumps(list(range(1000)))
+    yield row("labels", many, "invalid-parameter", dimension="4096", algorithm='"second_order"')
+    for value in ('"svm"', '"Perceptron"', "1", "null", '""', '["perceptron"]'):
+        yield row("algorithm", value, "invalid-request")
+    for value in ("", " ", "a b", "a/b", "{a}", "a}b", "a:b", "a.b", "a\n", "ä", "a" * 65, "\0", "../a", "%41"):
+        yield row("id", json.dumps(value), "invalid-request")
+    for value in ("1", "true", "[]", "NaN"):
+        yield row("id", value, "invalid-request")
+        yield row("name", value, "invalid-request")
+    yield row("name", json.dumps("a" * 201), "invalid-request")
+    taken = '{"dimension": 2, "id": "<id>"}'
+    yield "session: id taken", opening(taken), 409, "session-exists", {}
+    yield "session: id of one that ended", opening(taken.replace("id>", "ended>")), 409, "session-exists", {}
+
+
+def points_badly() -> Iterator[Row]:
+    """Points and labels that cannot be learned"""
+    both: list[tuple[str, Any]] = [("observe", observing), ("predict", lambda body: predicting(_unlabelled(body)))]
+    limit = 0.9999877116507956  # tanh(12.0/2)
+    for where, ask in both:
+        for value in NON_FINITE:
+            yield f"{where}: {value:.20} in a point", ask(point(value)), 422, "non-finite", {"index": 1}
+        for value in NOT_NUMBERS:
+            yield f"{where}: {value} in a point", ask(point(value)), 422, "not-a-number", {"index": 1}
+        for depth in DEEP:
+            lists, objects = "[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth
+            yield f"{where}: {depth} lists in a point", ask(point(lists)), 422, "not-a-number", {"index": 1}
+            yield f"{where}: {depth} objects in a point", ask(point(objects)), 422, "not-a-number", {"index": 1}
+        for value in ("null", "1", '"ab"', '["a", "b"]', '{"a": 1, "b": 2}', "true"):
+            row = f'{{"points": [[0.1, 0.2], {value}], "labels": [1, 1]}}'
+            yield f"{where}: {value} for a point", ask(row), 422, "not-a-number", {"index": 1}
+        for x, y in ((1, 0), (0.8, 0.6), (0.99999, 0), (-1.5, 0.0), (1e308, 0), (2**64, 0)):
+            outside = f'{{"points": [[0.1, 0.2], [{x!r}, {y!r}]], "labels": [1, 1]}}'
+            members = {"index": 1, "norm": pytest.approx((x * x + y * y) ** 0.5 if x < 1e300 else x), "limit": limit}
+            yield f"{where}: norm of {x!r}, {y!r}", ask(outside), 422, "point-outside-ball", members
+        for many, index, got in (
+            ("[[0.1], [0.1, 0.2, 0.3]]", 0, 1),
+            ("[[0.1, 0.2], [0.1, 0.2, 0.3]]", 1, 3),
+            ("[[0.1, 0.2], []]", 1, 0),
+            ("[[0.1, 0.2, 0.3], [0.1, 0.2, 0.3]]", 0, 3),
+            ("[[], []]", 0, 0),
+        ):
+            ragged = f'{{"points": {many}, "labels": [1, 1]}}'
+            yield (
+                f"{where}: {many}",
+                ask(ragged),
+                422,
+                "dimension-mismatch",
+                {"index": index, "expected": 2, "got": got},
+            )
+        wide = f'{{"points": [["{"a" * MIB}", 0]{", [0, 0]" * 200_000}], "labels": [1]}}'
+        yield f"{where}: a long string among many points", ask(wide), 422, "not-a-number", {"index": 0}
+        yield f"{where}: no points", ask('{"points": [], "labels": []}'), 422, "empty-batch", {}
+        for value in ("{}", "1", '"a"', "null", "NaN"):
+            yield f"{where}: points = {value}", ask(f'{{"points": {value}, "labels": []}}'), 422, "invalid-request", {}
+        neither, either = '{"labels": [1]}', '{"points": [[0, 0]], "point": [0, 0], "labels": [1]}'
+        yield f"{where}: neither point nor points", ask(neither), 422, "invalid-request", {}
+        yield f"{where}: both point and points", ask(either), 422, "invalid-request", {}
+
+    for value in (
+        "0",
+        "2",
+        "true",
+        "false",
+        "1.0",
+        "-1.0",
+        '"1"',
+        "null",
+        "NaN",
+        "1e400",
+        HUGE,
+        "[]",
+        "[1]",
+        "{}",
+        '""',
+    ):
+        yield f"observe: {value:.20} for a label", observing(point("0", value)), 422, "unknown-label", {"index": 1}
+    for depth in DEEP:
+        deep = point("0", "[" * depth + "]" * depth)
+        yield f"observe: {depth} lists for a label", observing(deep), 422, "unknown-label", {"index": 1}
+    long = point("0", f'"{"a" * MIB}"')
+    yield "observe: a long label", observing(long), 422, "unknown-label", {"index": 1}
+    counts = {"points": 1, "labels": 2}
+    yield "observe: more labels", observing('{"points": [[0, 0]], "labels": [1, 1]}'), 422, "length-mismatch", counts
+    yield "observe: no labels", observing('{"points": [[0, 0]], "labels": []}'), 422, "length-mismatch", {"labels": 0}
+    for labels in ('"labels": 1', '"labels": {}', '"labels": "1"', '"labels": null'):
+        yield f"observe: {labels}", observing(f'{{"points": [[0, 0]], {labels}}}'), 422, "invalid-request", {}
+    yield "observe: neither label nor labels", observing('{"point": [0, 0]}'), 422, "invalid-request", {}
+    both_labels = '{"point": [0, 0], "label": 1, "labels": [1]}'
+    yield "observe: both label and labels", observing(both_labels), 422, "invalid-request", {}
+    yield "predict: with labels", predicting('{"point": [0, 0], "label": 1}'), 422, "unknown-field", {"field": "label"}
+
+    nan, inf = float("nan"), float("inf")
+    for number in (nan, inf, -inf):
+        seen, body = {"index": 1, "value": str(number)}, rows(0.1, 0.2, 1, 0.1, number, 1)
+        yield f"observe raw: {number} in a point", observing(body, RAW), 422, "non-finite", seen
+        yield f"predict raw: {number} in a point", predicting(rows(0.1, 0.2, 0.1, number), RAW), 422, "non-finite", seen
+    for label in (nan, inf, -inf, -1.0, 0.5, 2.0, 1e300, 5e-324):
+        seen, body = {"index": 1, "value": repr(label)}, rows(0.1, 0.2, 1, 0.1, 0.2, label)
+        yield f"observe raw: label {label}", observing(body, RAW), 422, "unknown-label", seen
+    far = {"index": 1, "norm": 1.0, "limit": limit}
+    yield "observe raw: outside", observing(rows(0, 0, 1, 1, 0, 1), RAW), 422, "point-outside-ball", far
+    yield "predict raw: outside", predicting(rows(0, 0, 0, 1), RAW), 422, "point-outside-ball", far
+    for size in (1, 7, 8, 16, 23, 25, 40):
+        yield f"observe raw: {size} bytes", observing(bytes(size), RAW), 422, "dimension-mismatch", {"expected": 3}
+    for size in (1, 15, 24):
+        yield f"predict raw: {size} bytes", predicting(bytes(size), RAW), 422, "dimension-mismatch", {"expected": 2}
+    yield "observe raw: empty", observing(b"", RAW), 422, "empty-batch", {}
+    yield "predict raw: empty", predicting(b"", RAW), 422, "empty-batch", {}
+
+
+def _unlabelled(body: str) -> str:
+    """The same without labels, for predict"""
+    return body.rpartition(', "labels"')[0] + "}" if ', "labels"' in body else "{}"
+
+
+def asked_badly() -> Iterator[Row]:
+    """Queries, headers, paths and verbs"""
+    good = GOOD["observe"]
+    for query, slug in {
+        "": "invalid-request",
+        "?x=": "not-a-number",
+        "?x=abc": "not-a-number",
+        "?x=0.1,": "not-a-number",
+        "?x=0.1;0.2": "not-a-number",
+        "?x=true,0": "not-a-number",
+        "?x=[0.1,0.2]": "not-a-number",
+        "?x=1_0,0": "not-a-number",
+        "?x=0_0,0": "not-a-number",
+        "?x=%D9%A0,0": "not-a-number",
+        "?x=0.1%00,0": "not-a-number",
+        "?x=nan,0": "non-finite",
+        "?x=nan": "non-finite",
+        "?x=-inf,0": "non-finite",
+        "?x=1e400,0": "non-finite",
+        "?x=1,0": "point-outside-ball",
+        "?x=0.1": "dimension-mismatch",
+        "?x=0.1,0.2,0.3": "dimension-mismatch",
+        "?x=0.1,0.2&x=0.1": "dimension-mismatch",
+        "?x=0.1,0.2&y=1": "unknown-field",
+        "?x=%ff,0": "invalid-request",
+        "?x=0.1,0.2&model=fit": "invalid-request",
+    }.items():
+        yield f"GET predict{query}", asking(query), 422, slug, {}
+    yield "GET predict: no session", Ask("GET", "/predict?x=0,0"), 422, "invalid-request", {"parameter": "session"}
+    for value in ("foo", "", "SUMMARY", "columns&reply=foo", "%ff"):
+        query = f"?reply={value}"
+        yield f"observe{query}", observing(good, query=query), 422, "invalid-request", {"parameter": "reply"}
+    for value in ("0", "-1", "abc", "", "1001", "1.5", "1e400", "nan", "9" * 5000):
+        yield f"GET sessions?limit={value:.9}", Ask("GET", f"/sessions?limit={value}"), 422, "invalid-request", {}
+    for key in ("", "a" * 201):
+        header = {"header": "Idempotency-Key"}
+        yield f"key {key:.9}", observing(good, idempotency_key=key), 422, "invalid-request", header
+    yield "key with another body", observing(good, idempotency_key="used"), 422, "key-reused", {}
+    yield "key with another type", observing(rows(0.5, 0.5, 0), RAW, idempotency_key="used"), 422, "key-reused", {}
+    for tag in ("", "*", 'W/"1"', '"a"', '"-1"', '"1", "2"', '"1.0"', '"' + "9" * 30 + '"', '"²"'):
+        header = {"header": "If-Match"}
+        yield f"If-Match {tag:.9}", observing(good, if_match=tag), 422, "invalid-request", header
+    for tag in ('"0"', '"999"', "0"):
+        yield f"If-Match {tag}", observing(good, if_match=tag), 412, "stale-model", {"version": 1}
+
+    for sid in ("never", "{{id}}", "a%20b", "%00", "%FF", "%7Bepoch%7D", "ä", "a" * 65, "*", "..."):
+        for method, path, body in routes(sid):
+            ask = Ask(method, path, body, {"content-type": JSON})
+            yield f"{method} {path:.60} unknown", ask, 404, "unknown-session", {}
+    for method, path, body in routes("{ended}"):
+        yield f"{method} {path} ended", Ask(method, path, body, {"content-type": JSON}), 410, "session-gone", {}
+    for path in ("/nope", "/sessions/", "/sessions/a/b", "/sessions/a%2Fb", "//", "/sessions/{id}/", "/Sessions"):
+        yield f"GET {path}", Ask("GET", path), 404, "unknown-route", {}
+    for method, path in (
+        ("PUT", "/sessions"),
+        ("DELETE", "/sessions"),
+        ("OPTIONS", "/sessions"),
+        ("HEAD", "/sessions"),
+        ("TRACE", "/sessions"),
+        ("POST", "/sessions/{id}"),
+        ("PUT", "/sessions/{id}"),
+        ("GET", "/sessions/{id}/observe"),
+        ("OPTIONS", "/sessions/{id}/observe"),
+        ("DELETE", "/sessions/{id}/predict"),
+        ("OPTIONS", "/sessions/{id}/predict"),
+        ("POST", "/sessions/{id}/model"),
+        ("POST", "/predict"),
+    ):
+        yield f"{method} {path}", Ask(method, path), 405, "method-not-allowed", {}
+    yield "HEAD of an unknown session", Ask("HEAD", "/sessions/never/predict?x=0,0"), 404, "unknown-session", {}
+
+
+def routes(sid: str) -> list[tuple[str, str, bytes | None]]:
+    """Every route of one session"""
+    found = [
+        ("GET", f"/sessions/{sid}", None),
+        ("DELETE", f"/sessions/{sid}", None),
+        ("GET", f"/sessions/{sid}/model", None),
+        ("GET", f"/sessions/{sid}/predict?x=0.1,0.2", None),
+        ("GET", f"/predict?x=0.1,0.2&session={sid}", None),
+        ("POST", f"/sessions/{sid}/predict", GOOD["predict"].encode()),
+        ("POST", f"/sessions/{sid}/observe", GOOD["observe"].encode()),
+    ]
+    return [route for route in found if "%FF" not in sid or "?" not in route[1]]  # a query says that it is not UTF-8
+
+
+ROWS = [*malformed(), *opened_badly(), *points_badly(), *asked_badly()]
+
+
+@pytest.fixture(scope="module")
+def client(running: Running) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=running.url, timeout=30) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def ids(client: httpx.Client) -> dict[str, str]:
+    """A session that made one mistake, under the key `used`, and one that has ended"""
+    names = {"id": f"bad-{uuid4().hex}", "ended": f"ended-{uuid4().hex}"}
+    for sid in names.values():
+        assert client.post("/sessions", json={"id": sid, "dimension": 2}).status_code == 201
+    learned = {"points": [[0.5, 0.1], [0.1, 0.2]], "labels": [-1, -1]}
+    answer = client.post(f"/sessions/{names['id']}/observe", json=learned, headers={"Idempotency-Key": "used"})
+    assert answer.json()["session"] == {"observed": 2, "mistakes": 1, "updates": 1, "version": 1}
+    assert client.delete(f"/sessions/{names['ended']}").status_code == 204
+    return names
+
+
+def require_problem(answer: httpx.Response, status: int, slug: str, members: dict[str, Any] | None = None) -> None:
+    assert answer.status_code == status, answer.text[:500]
+    assert answer.headers["content-type"] == "application/problem+json"
+    if answer.request.method == "HEAD":
+        return
+    problem = answer.json()
+    assert problem["type"] == f"/problems/{slug}", problem
+    assert problem["status"] == status and problem["title"] and problem["detail"]
+    assert len(answer.content) < 20_000  # not all that was sent, back
+    assert {name: problem.get(name) for name in members or {}} == (members or {})
+
+
+def everything(client: httpx.Client, ids: dict[str, str]) -> list[Any]:
+    """What a request could have changed: the session and its model"""
+    look, model = client.get(f"/sessions/{ids['id']}"), client.get(f"/sessions/{ids['id']}/model")
+    assert look.status_code == model.status_code == 200
+    return [look.json(), model.json(), model.headers["etag"]]
+
+
+@pytest.fixture(scope="module")
+def before(client: httpx.Client, ids: dict[str, str]) -> list[Any]:
+    """Nothing of this module changes that session, so it is looked at once."""
+    return everything(client, ids)
+
+
+def newest(client: httpx.Client) -> str:
+    """The session that was opened last"""
+    return str(client.get("/sessions?limit=1").json()["sessions"][0]["id"])
+
+
+@pytest.mark.parametrize(("ask", "status", "slug", "members"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_bad_input_is_a_problem_and_changes_nothing(
+    client: httpx.Client,
+    ids: dict[str, str],
+    before: list[Any],
+    ask: Ask,
+    status: int,
+    slug: str,
+    members: dict[str, Any],
+) -> None:
+    last = newest(client) if ask.path == "/sessions" else None
+    answer = ask.send(client, ids)
+    require_problem(answer, status, slug, members)
+    if status == 412:
+        assert answer.headers["etag"] == before[2]
+    if status == 405:
+        assert answer.headers["allow"]
+    assert everything(client, ids) == before
+    assert last is None or newest(client) == last
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        *(ask(GOOD[where]) for where, ask in BODIES),
+        *(ask(GOOD[where], f"{JSON}; charset=utf-8") for where, ask in BODIES),
+        *(ask(GOOD[where], "") for where, ask in BODIES),
+        Ask("POST", "/sessions", GOOD["session"].encode()),
+        Ask("POST", "/sessions/{id}/observe", GOOD["observe"].encode()),
+        opening(GOOD["session"], **{"content-encoding": "identity"}),
+        opening(session("name", '"\\u0000\\ud83d\\ude00"')),
+        opening(session("reference", "[0, 0.5]", curvature="1", a="0", budget="3")),
+        observing(' { "points" : [ [ 0 , -0.0 ] , [ 1e-400 , 5E-1 ] ] , "labels" : [ 1 , -1 ] } \n'),
+        observing('{"point": [5, 5], "point": [0.1, 0.2], "label": 7, "label": 1}'),
+        observing('{"po\\u0069nts": [[0.1, 0.2]], "label": 1}'),
+        observing(rows(-0.0, 0.5, -0.0), RAW),
+        predicting(rows(0.1, 0.2), "APPLICATION/octet-stream ; x=y"),
+        asking("?x=0,-.5&x=%201e-1,+0"),
+    ],
+    ids=lambda ask: f"{ask.method} {ask.path} {(ask.body or b'')[:40]!r}",
+)
+def test_what_looks_bad_and_is_not(client: httpx.Client, ask: Ask) -> None:
+    """The same requests without their fault are taken, so that the rows above are refused for it alone."""
+    sid = client.post("/sessions", json={"dimension": 2}).json()["id"]
+    answer = ask.send(client, {"id": sid, "ended": ""})
+    assert answer.status_code in (200, 201), answer.text
+    assert answer.headers["content-type"] == JSON
+
+
+def test_an_expired_session_is_gone(client: httpx.Client) -> None:
+    sid = client.post("/sessions", json={"dimension": 2, "ttl_seconds": 1}).json()["id"]
+    assert client.post(f"/sessions/{sid}/observe", content=GOOD["observe"]).status_code == 200
+    deadline = time.monotonic() + 10
+    while client.get(f"/sessions/{sid}").status_code == 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    for method, path, body in routes(sid):
+        require_problem(client.request(method, path, content=body), 410, "session-gone")
+    require_problem(client.post("/sessions", json={"dimension": 3, "id": sid}), 409, "session-exists")
+    listed = client.get("/sessions", params={"limit": 1000}).json()["sessions"]
+    assert sid not in [each["id"] for each in listed]
+
+
+# ------------------------------------------------------------------------------------- size
+
+
+def chunks(size: int) -> Iterator[bytes]:
+    """So many bytes, without a Content-Length"""
+    for start in range(0, size, MIB):
+        yield b"[" * min(MIB, size - start)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["Content-Length", "chunked"])
+@pytest.mark.parametrize(
+    ("path", "kind", "limit"),
+    [
+        ("/sessions", JSON, MIB),
+        ("/sessions/{id}/observe", JSON, 32 * MIB),
+        ("/sessions/{id}/observe", RAW, 32 * MIB),
+        ("/sessions/{id}/predict", RAW, 32 * MIB),
+    ],
+)
+def test_a_body_over_the_limit(
+    client: httpx.Client, ids: dict[str, str], before: list[Any], path: str, kind: str, limit: int, whole: bool
+) -> None:
+    content = b"[" * (limit + 1) if whole else chunks(limit + 1)
+    answer = client.post(path.format(**ids), content=content, headers={"content-type": kind})
+    require_problem(answer, 413, "body-too-large", {"limit": limit})
+    assert everything(client, ids) == before
+
+
+def test_a_body_at_the_limit_is_read(client: httpx.Client) -> None:
+    sid = client.post("/sessions", content=GOOD["session"].ljust(MIB)).json()["id"]
+    answer = client.post(f"/sessions/{sid}/observe?reply=summary", content=GOOD["observe"].ljust(32 * MIB).encode())
+    assert answer.json()["accepted"] == 1
+
+
+@pytest.mark.parametrize("path", ["/sessions", "/sessions/{id}/observe"])
+def test_memory_stays_flat_however_much_is_sent(
+    running: Running, client: httpx.Client, ids: dict[str, str], path: str
+) -> None:
+    before = peak_memory(running)
+    answer = client.post(path.format(**ids), content=chunks(256 * MIB), headers={"content-type": RAW})
+    require_problem(answer, 413, "body-too-large")
+    assert peak_memory(running) < before + 80 * MIB
+
+
+def peak_memory(running: Running) -> int:
+    """Of all workers together, in bytes"""
+    statuses = [Path(f"/proc/{pid}/status").read_text() for pid in running.worker_pids]
+    assert statuses
+    return sum(int(status.partition("VmHWM:")[2].split()[0]) * 1024 for status in statuses)
+
+
+@pytest.mark.parametrize("path", ["/sessions", "/sessions/{id}/observe"])
+def test_a_client_that_leaves_in_mid_body(
+    running: Running, client: httpx.Client, ids: dict[str, str], before: list[Any], path: str
+) -> None:
+    last, body = newest(client), GOOD["observe" if "observe" in path else "session"].encode()
+    head = f"POST {path.format(**ids)} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body) + 1}\r\n\r\n".encode()
+    where = httpx.URL(running.url)
+    assert where.port is not None
+    with socket.create_connection((where.host, where.port), timeout=10) as left:
+        left.sendall(head + body)
+    with socket.create_connection((where.host, where.port), timeout=10) as half:
+        half.sendall(head + body)
+        half.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionError):
+            assert not half.recv(1000).startswith((b"HTTP/1.1 2", b"HTTP/1.1 5"))
+    assert everything(client, ids) == before and newest(client) == last
+
+
+# ------------------------------------------------------------------------------------- fuzz
+
+NAMES = "points labels point label dimension curvature reference a budget keep_points ttl_seconds id name".split()
+TOKENS = [*NON_FINITE, *NOT_NUMBERS, "0", "1", "2", "-1", "0.5", "-0.3", "1e-400", "5e-324", '"origin"', '"strategic"']
+TOKENS += ['"\\ud800"', '"second_order"', '{"estimate": {"initial": 1e300}}', "[0.1, 0.2]", "[[0.1, 0.2]]", "[1]"]
+keys = st.sampled_from(NAMES).map(json.dumps) | st.text(max_size=5).map(json.dumps)
+texts = st.recursive(
+    st.sampled_from(TOKENS) | st.text(max_size=5).map(json.dumps),
+    lambda inner: (
+        st.lists(inner, max_size=4).map(lambda parts: f"[{','.join(parts)}]")
+        | st.dictionaries(keys, inner, max_size=5).map(
+            lambda parts: "{" + ",".join(f"{key}:{value}" for key, value in parts.items()) + "}"
+        )
+    ),
+    max_leaves=12,
+)
+objects = st.dictionaries(st.sampled_from(NAMES).map(json.dumps), texts, min_size=1, max_size=6).map(
+    lambda parts: "{" + ",".join(f"{key}:{value}" for key, value in parts.items()) + "}"
+)
+bodies = st.binary(max_size=64) | texts.map(str.encode) | objects.map(str.encode)
+visible = st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF, exclude_categories=["Cc"]), max_size=12)
+values = visible.map(str.strip) | st.sampled_from([JSON, RAW, "gzip", '"0"', '"1"', "identity", "text/plain"])
+header_names = [b"content-type", b"content-encoding", b"idempotency-key", b"if-match", b"if-none-match", b"accept"]
+headers = st.dictionaries(st.sampled_from(header_names), values.map(lambda value: value.encode("latin-1")), max_size=3)
+parameters = st.sampled_from(["x", "session", "model", "reply", "limit", "cursor", "y"])
+arguments = st.binary(max_size=8) | st.sampled_from(
+    [b"0.1,0.2", b"nan,0", b"1e400", b"summary", b"online", b"1", b"-1"]
+)
+queries = st.lists(st.tuples(parameters, arguments.map(lambda value: quote(value, safe=",")))).map(
+    lambda pairs: "&".join(f"{name}={value}" for name, value in pairs)
+) | st.binary(max_size=16).map(lambda raw: quote(raw, safe="=&,;+"))
+fuzzed = settings(
+    derandomize=True,
+    deadline=None,
+    max_examples=200,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@pytest.fixture(scope="module")
+def prey(client: httpx.Client) -> str:
+    """A session that may change"""
+    return str(client.post("/sessions", json={"dimension": 2}).json()["id"])
+
+
+def require_sane(answer: httpx.Response) -> None:
+    assert answer.status_code < 500, answer.text[:500]
+    if answer.status_code < 400:
+        assert answer.headers.get("content-type", JSON) == JSON
+        assert answer.status_code in (204, 304) or answer.json()
+        return
+    problem = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert SLUGS[problem["type"]] == problem["status"] == answer.status_code
+    assert problem["title"] and problem["detail"]
+
+
+@fuzzed
+@given(body=bodies, headers=headers, query=queries)
+def test_no_body_header_or_query_is_a_5xx(
+    client: httpx.Client, prey: str, body: bytes, headers: dict[bytes, bytes], query: str
+) -> None:
+    for path in ("/sessions", "/sessions/{id}/observe", "/sessions/{id}/predict"):
+        require_sane(client.post(path.format(id=prey), content=body))
+        require_sane(client.post(f"{path.format(id=prey)}?{query}", content=body, headers=headers))
+
+
+@fuzzed
+@given(query=queries, headers=headers, sid=st.text(st.characters(codec="utf-8"), min_size=1, max_size=70))
+def test_no_query_or_path_is_a_5xx(
+    client: httpx.Client, prey: str, query: str, headers: dict[bytes, bytes], sid: str
+) -> None:
+    for path in ("/sessions", "/predict", "/sessions/{id}/predict", "/sessions/{id}/model", "/sessions/{id}", "/nope"):
+        require_sane(client.get(f"{path.format(id=prey)}?{query}", headers=headers))
+    for verb, path in (("GET", ""), ("DELETE", ""), ("GET", "/model"), ("POST", "/observe"), ("PUT", "")):
+        require_sane(client.request(verb, f"/sessions/{quote(sid, safe='')}{path}"))
