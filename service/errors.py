@@ -179,7 +179,9 @@ class StoreReadOnly(HorocycleError):
 
 class OutcomeUnknown(HorocycleError):
     def __init__(self) -> None:
-        super().__init__("the store was cut off in mid-commit; repeat the request with the same Idempotency-Key")
+        super().__init__(
+            "the store was cut off in the middle; ask again, an observe with the same Idempotency-Key, to settle it"
+        )
 
 
 class StateCorrupt(HorocycleError):

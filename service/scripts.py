@@ -28,6 +28,13 @@ if redis.call('HGET', KEYS[2], 'revision') == ARGV[1] then return {fields, ''} e
 return {fields, redis.call('GET', KEYS[3]) or ''}
 """
 
+#: KEYS: born, session keys… → 2 ended, 1 ended before, 0 never there
+END = """
+if redis.call('EXISTS', KEYS[2]) == 0 then return redis.call('EXISTS', KEYS[1]) end
+redis.call('DEL', unpack(KEYS, 2))
+return 2
+"""
+
 #: KEYS: session keys… · ARGV: ttl — the session was used: its idle time begins anew
 TOUCH = """
 for i = 1, #KEYS do redis.call('EXPIRE', KEYS[i], ARGV[1]) end
@@ -102,4 +109,4 @@ def digest(script: str) -> str:
     return sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
-DIGESTS = {script: digest(script) for script in (OPEN, LOAD, TOUCH, COMMIT, EPOCH)}
+DIGESTS = {script: digest(script) for script in (OPEN, LOAD, END, TOUCH, COMMIT, EPOCH)}

@@ -170,23 +170,28 @@ class Store:
         fields: list[str | bytes | int] = ["spec", json.dumps(asdict(spec)), "revision", 0]
         fields += ["observed", 0, "mistakes", 0, "updates", 0, "version", 0, "kept", 0]
         keys = [born_key(spec.id), session_key(spec.id), state_key(spec.id)]
-        if not await self._script(scripts.OPEN, keys, spec.ttl_seconds or 0, encode(state), *fields):
+        ttl, since = spec.ttl_seconds or 0, datetime.fromisoformat(spec.created_at).timestamp()
+        if not await self._script(scripts.OPEN, keys, ttl, encode(state), *fields, lost=OutcomeUnknown):
             raise SessionExists(spec.id)
-        await self._call("ZADD", sessions_key(), datetime.fromisoformat(spec.created_at).timestamp(), spec.id)
+        try:
+            await self._call("ZADD", sessions_key(), since, spec.id)
+        except (StoreUnavailable, StoreFull, StoreReadOnly) as error:  # they say that nothing was changed
+            raise OutcomeUnknown from error
 
     async def load(self, sid: str, known: Loaded | None = None) -> Loaded:
         """The session as it is now; `known` itself when it still is that."""
         revision = -1 if known is None else known.revision
         keys = [born_key(sid), session_key(sid), state_key(sid)]
         reply = await self._script(scripts.LOAD, keys, revision)
-        if reply == 0:
-            raise UnknownSession(sid)
-        if reply == 1:
-            raise SessionGone(sid)
+        if isinstance(reply, int):
+            raise _absent(sid, reply)
         if known is not None and reply[1] == b"":
             return known
         fields = dict(zip(reply[0][::2], reply[0][1::2], strict=True))
-        return Loaded(_spec(fields[b"spec"]), int(fields[b"revision"]), _counters(fields), decode(reply[1]))
+        try:
+            return Loaded(_spec(fields[b"spec"]), int(fields[b"revision"]), _counters(fields), decode(reply[1]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateCorrupt("the stored session is damaged") from error
 
     async def touch(self, spec: Spec) -> None:
         """A session with a time to live was used."""
@@ -194,9 +199,10 @@ class Store:
             await self._script(scripts.TOUCH, session_keys(spec.id), spec.ttl_seconds)
 
     async def end(self, sid: str) -> None:
-        await self.load(sid)
-        await self._call("DEL", *session_keys(sid))
-        await self._call("ZREM", sessions_key(), sid)
+        ended = await self._script(scripts.END, [born_key(sid), *session_keys(sid)], lost=OutcomeUnknown)
+        if ended != 2:
+            raise _absent(sid, ended)
+        await self.forget(sid)
 
     async def ids(self, limit: int, after: str | None) -> list[str]:
         """Ids of sessions, newest first, from the one after `after`."""
@@ -206,7 +212,7 @@ class Store:
         return [sid.decode() for sid in found]
 
     async def forget(self, sid: str) -> None:
-        """Take a session that expired off the list."""
+        """Take a session that is gone off the list."""
         await self._call("ZREM", sessions_key(), sid)
 
     # -------------------------------------------------------------------------------- commit
@@ -276,7 +282,10 @@ class Store:
         if self._epoch is None:
             info = await self._call("INFO", "server")
             run_id = next(line for line in info.split(b"\r\n") if line.startswith(b"run_id:"))
-            self._epoch = int(await self._script(scripts.EPOCH, [epoch_key(), server_key()], run_id))
+            try:
+                self._epoch = int(await self._script(scripts.EPOCH, [epoch_key(), server_key()], run_id))
+            except (StoreFull, StoreReadOnly):  # not written now, so asked for again
+                return int(await self._call("GET", epoch_key()) or 0)
         return self._epoch
 
     async def _connected(self, connection: Any) -> None:
@@ -335,13 +344,14 @@ def _refusal(error: RedisError) -> Exception:
     return error
 
 
+def _absent(sid: str, born: int) -> SessionGone | UnknownSession:
+    return SessionGone(sid) if born else UnknownSession(sid)
+
+
 def _spec(data: bytes) -> Spec:
-    try:
-        fields = json.loads(data)
-        fields["reference"], fields["labels"] = tuple(fields["reference"]), tuple(fields["labels"])
-        return Spec(**fields)
-    except (ValueError, KeyError, TypeError) as error:
-        raise StateCorrupt("the stored session is damaged") from error
+    fields = json.loads(data)
+    fields["reference"], fields["labels"] = tuple(fields["reference"]), tuple(fields["labels"])
+    return Spec(**fields)
 
 
 def _counters(fields: dict[bytes, bytes]) -> Counters:
