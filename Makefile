@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PORT   ?= 8000
 PIP    := $(BIN)/pip install -qq --disable-pip-version-check
 
-.PHONY: help setup serve test check soak bench constraints clean
+.PHONY: help setup serve test soak check demo bench constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make test         run all tests"
 	@echo "make soak         the exactly-once test for ten minutes, with random seeds"
 	@echo "make check        lint, types, import layers"
+	@echo "make demo         a service and a stream, to look at"
 	@echo "make bench        the paper's tables, and the peers side by side"
 	@echo "make constraints  pin the newest versions of what ships"
 	@echo "make clean        remove the virtual environment and caches"
@@ -56,6 +57,9 @@ check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache | tail -n 1
+
+demo: $(VENV)/.compiled
+	@$(BIN)/python -m clients.demo
 
 bench: $(VENV)/.compiled $(VENV)/.bench
 	@$(BIN)/python -m benchmarks
