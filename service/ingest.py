@@ -94,6 +94,10 @@ class _Lane:
     busy: asyncio.Task[None] | None = None
     underway: dict[str, tuple[bytes, asyncio.Future[Answer]]] = field(default_factory=dict)
 
+    @property
+    def at_work(self) -> bool:
+        return self.busy is not None and not self.busy.done()
+
 
 @dataclass(frozen=True)
 class _Learned:
@@ -142,7 +146,7 @@ class Ingest:
         if (key := request.key) is not None:
             lane.underway[key] = (request.fingerprint, answer)
             answer.add_done_callback(lambda _: lane.underway.pop(key, None))
-        if lane.busy is None or lane.busy.done():
+        if not lane.at_work:
             lane.busy = asyncio.create_task(self._drain(sid, lane))
         return await asyncio.shield(answer)
 
@@ -156,7 +160,7 @@ class Ingest:
         if lane is None:
             lane = self._lanes[sid] = _Lane()
             while len(self._lanes) > LANES:
-                idle = next((s for s, each in self._lanes.items() if not each.waiting and each is not lane), None)
+                idle = next((s for s, each in self._lanes.items() if each is not lane and not each.at_work), None)
                 if idle is None:
                     break
                 del self._lanes[idle]
@@ -193,20 +197,18 @@ class Ingest:
                 lane.loaded, fresh = await self._store.load(sid, loaded), True
                 if lane.loaded is not loaded:
                     continue
-            for each, refusal in learned.stale:
-                await self._refuse(sid, each, refusal)
-            pending = [each for each, _ in learned.answers]
-            if not pending:
-                return
-            result = await self._commit(loaded, learned)
+            result = await self._commit(loaded, learned) if learned.answers else None
             if isinstance(result, Committed):
                 lane.loaded = Loaded(loaded.spec, loaded.revision + 1, learned.counters, learned.state)
                 for each, answer in learned.answers:
                     _answer(each, answer)
+            if result is None or isinstance(result, Committed):
+                for each, refusal in learned.stale:
+                    await self._refuse(sid, each, refusal)
                 return
             lane.loaded, fresh = None, False
             if isinstance(result, Replayed):
-                keyed = [each for each in pending if each.request.key is not None]
+                keyed = [each for each, _ in learned.answers if each.request.key is not None]
                 for position, stored in result.answers.items():
                     _replay(keyed[position], stored)
                 pending = [each for each in pending if not each.answer.done()]
