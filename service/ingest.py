@@ -119,9 +119,12 @@ class Ingest:
 
     async def current(self, sid: str) -> Loaded:
         """The session as every acknowledged observe left it, whichever worker served it"""
+        lane = self._lanes.get(sid)
+        found = await self._store.load(sid, lane.loaded if lane else None)
         lane = self._lane(sid)
-        lane.loaded = await self._store.load(sid, lane.loaded)
-        return lane.loaded
+        if lane.loaded is None or found.revision >= lane.loaded.revision:  # a commit may have been faster
+            lane.loaded = found
+        return found
 
     def spec(self, sid: str) -> Spec | None:
         """What is known here of a session without asking the store; a spec never changes"""
