@@ -241,3 +241,18 @@ def test_every_strategic_point_was_judged_by_the_version_it_named(http: httpx.Cl
         told_by_answers[named] += told["accepted"]
     assert seen == told_by_answers
     assert events[-1]["observed"] == len(X)
+
+
+def test_every_answer_about_a_session_carries_the_epoch(http: httpx.Client) -> None:
+    opening = http.post("/sessions", json={"dimension": 2})
+    where = opening.headers["location"]
+    answers = [
+        opening,
+        http.get(where),
+        http.post(f"{where}/observe", json={"point": [0.1, 0.2], "label": 1}),
+        http.get(f"{where}/predict?x=0.1,0.2"),
+        http.get(f"{where}/model"),
+        http.delete(where),
+    ]
+    assert [answer.status_code for answer in answers] == [201, 200, 200, 200, 200, 204]
+    assert len({int(answer.headers["horocycle-epoch"]) for answer in answers}) == 1

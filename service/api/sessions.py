@@ -51,10 +51,11 @@ async def look(id: str, request: Request, response: Response) -> dict[str, Any]:
 
 
 @router.delete("/sessions/{id}", status_code=204, summary="End a session; its id is not given away again")
-async def end(id: str, request: Request) -> None:
+async def end(id: str, request: Request, response: Response) -> None:
     here = context(request)
     await here.store.end(id)
     here.ingest.forget(id)
+    response.headers["Horocycle-Epoch"] = str(await here.store.epoch())
 
 
 @router.get(
