@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -41,6 +42,7 @@ HOT = [
     Route("/sessions/{id}/predict", Hot(predict), methods=["GET", "POST"]),
     Route("/predict", Hot(predict), methods=["GET"]),
 ]
+FIELD = re.compile(r"(?!(?:body|int|str|float)$)[a-z_]+")  # pydantic names the branches of a union too: not those
 NUMBER = ("float_type", "int_type")  # what pydantic says where a number belongs
 
 
@@ -80,7 +82,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 def _named(first: dict[str, Any]) -> HorocycleError:
-    where = ".".join(str(part) for part in first["loc"] if part != "body")
+    where = ".".join(str(part) for part in first["loc"] if isinstance(part, int) or FIELD.fullmatch(part))
     if first["type"] in ("json_invalid", "string_unicode"):
         return MalformedBody(f"the body is not JSON: {first['msg']}")
     if first["type"] == "extra_forbidden":
