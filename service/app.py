@@ -15,9 +15,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from service.api import health, sessions
+from service.api.bodies import BodyLimit
 from service.api.context import Context
 from service.api.hot import Hot, HotRoutes
-from service.api.limit import BodyLimit
 from service.api.observe import observe
 from service.api.openapi import document
 from service.api.predict import predict

@@ -95,7 +95,7 @@ def _perceptron(state: perceptron.State) -> _Proof:
     r, start = _sinh(radius(state)), _norm(state.start)
     return _Proof(
         bound=lambda epsilon: (r / _sinh(epsilon)) ** 2 + 2 * start / _sinh(epsilon),
-        cap=_cap(_norm(state.w - state.start), state.k, _rounding(state, state.p)),
+        cap=_cap(_norm(state.w - state.start), state.k, _rounding(state, state.p) + EPS * (start + _norm(state.w))),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import secrets
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -180,6 +179,3 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str
-
-
-SESSION_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.errors import BinaryOnly, InvalidParameter
-from service.geometry import RADIUS_LIMIT, Array
+from service.geometry import Array
 from service.learners import Learner, hyperboloid, one_vs_rest, perceptron, second_order, strategic
 
 Label = str | int
@@ -65,10 +65,6 @@ class Spec:
         """The labels as an array to pick from: integers where all are, else objects"""
         whole = all(isinstance(label, int) for label in self.labels)
         return np.array(self.labels, dtype=np.int64 if whole else object)
-
-    @property
-    def norm_limit(self) -> float:
-        return math.tanh(RADIUS_LIMIT / 2) / math.sqrt(self.curvature)
 
     def first_state(self) -> Any:
         """The state before the first point"""

@@ -20,11 +20,6 @@ def points(rng: np.random.Generator, n: int, d: int, radius: float) -> Array:
     return np.tanh(rng.uniform(0, radius, (n, 1)) / 2) * directions(rng, n, d)
 
 
-def rotation(rng: np.random.Generator, d: int) -> Array:
-    """An orthogonal d×d matrix."""
-    return np.asarray(np.linalg.qr(rng.standard_normal((d, d)))[0])
-
-
 #: points drawn from a generator cost Hypothesis one integer, whatever d
 generators = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 dimensions = st.sampled_from([1, 2, 3, 10, 1000])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from service import errors
+from service.geometry import RADIUS_LIMIT
 from service.schemas import OpenSession
 from service.session import Spec
 from service.wire import JSON, RAW, load_json, media_type, read_labelled, read_points, read_query
@@ -162,7 +164,7 @@ def test_the_ball_is_that_of_the_session() -> None:
     with pytest.raises(errors.PointOutsideBall) as caught:
         read_points(b'{"point": [10, 0]}', JSON, wide)
     assert caught.value.members["norm"] == 10
-    assert caught.value.members["limit"] == pytest.approx(wide.norm_limit)
+    assert caught.value.members["limit"] == pytest.approx(math.tanh(RADIUS_LIMIT / 2) / math.sqrt(wide.curvature))
 
 
 def test_big_batches() -> None:

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from service.api.bodies import JsonRoute
 from service.api.context import context, shown
-from service.api.limit import JsonRoute
 from service.errors import SessionGone, StateCorrupt
 from service.schemas import Model, OpenSession, Session, SessionList
 from service.session import published
