@@ -3,7 +3,7 @@
 HorocycleError
 ├── InvalidInput                 the caller's fault; names the offending row and value, nothing was changed
 │   ├── MalformedBody            not JSON, not UTF-8, too deep
-│   ├── BodyTooLarge
+│   ├── BodyTooLarge             more bytes than are read
 │   ├── UnsupportedMediaType     a content type or an encoding we do not read
 │   ├── UnknownField             a member that the body does not have
 │   ├── InvalidRequest           a member, a parameter or a header of another type or shape
@@ -15,15 +15,23 @@ HorocycleError
 │   ├── LengthMismatch           as many labels as points, please
 │   ├── UnknownLabel             a label that is not one of the session's
 │   ├── BinaryOnly               a strategic session with more than two labels
-│   └── InvalidParameter         a setting outside its range
+│   ├── InvalidParameter         a setting outside its range
+│   ├── IdReused                 an id that was given to another point
+│   ├── InvalidSnapshot          not a snapshot of ours, or a damaged one
+│   ├── EmptyClass               a class without a point, where every class needs one
+│   ├── TooManyPoints            more than a fit takes
+│   └── NotSeparable             a hard margin was asked for, and no classifier has one
 ├── UnknownSession               never heard of
 ├── SessionGone                  ended or expired; its id is not given away again
 ├── SessionExists                the id is taken
+├── UnknownFit                   no such fit in this session
+├── FitNotReady                  a fit that is not done, or never will be, was to be used
+├── FitFailed                    a fit that ended without a result; told in its status
 ├── UnknownRoute                 no such path
 ├── MethodNotAllowed             not this verb on this path
 ├── StaleModel                   the classifier these points answer is not the current one
 ├── KeyReused                    an idempotency key with another body
-├── RateLimited                  too many requests wait already
+├── RateLimited                  too many requests, points or event streams wait already
 ├── StoreUnavailable             the store does not answer; nothing was changed
 ├── StoreFull                    the store has no room; nothing was changed
 ├── StoreReadOnly                the store takes no writes; nothing was changed
@@ -103,8 +111,8 @@ class DimensionMismatch(InvalidInput):
 
 
 class LengthMismatch(InvalidInput):
-    def __init__(self, points: int, labels: int) -> None:
-        super().__init__(f"{points} points but {labels} labels", points=points, labels=labels)
+    def __init__(self, points: int, labels: int, what: str = "labels", of: str = "points") -> None:
+        super().__init__(f"{points} {of} but {labels} {what}", points=points, labels=labels)
 
 
 class UnknownLabel(InvalidInput):
@@ -124,6 +132,33 @@ class InvalidParameter(InvalidInput):
         super().__init__(f"{name} is {value!r}; it must be {allowed}", name=name, value=repr(value)[:100])
 
 
+class IdReused(InvalidInput):
+    def __init__(self, index: int, id: str) -> None:
+        super().__init__(f"id {index}, {id!r}, was given to another point before", index=index, id=id)
+
+
+class InvalidSnapshot(InvalidInput):
+    pass
+
+
+class EmptyClass(InvalidInput):
+    def __init__(self, label: str | int) -> None:
+        super().__init__(f"there is no point with the label {label!r}; every class needs one", label=label)
+
+
+class TooManyPoints(InvalidInput):
+    def __init__(self, points: int, limit: int) -> None:
+        super().__init__(f"{points} points; a fit takes at most {limit}", points=points, limit=limit)
+
+
+class NotSeparable(InvalidInput):
+    """`witness`: convex weights of a combination of the points y·f(x) that is zero, by index"""
+
+    def __init__(self, detail: str, witness: list[tuple[int, float]] | None = None) -> None:
+        super().__init__(detail, witness=witness)
+        self.witness = witness
+
+
 class UnknownSession(HorocycleError):
     def __init__(self, session: str) -> None:
         super().__init__(f"there is no session {session!r}", session=session)
@@ -137,6 +172,20 @@ class SessionGone(HorocycleError):
 class SessionExists(HorocycleError):
     def __init__(self, session: str) -> None:
         super().__init__(f"the id {session!r} is taken, or was once", session=session)
+
+
+class UnknownFit(HorocycleError):
+    def __init__(self, fit: str) -> None:
+        super().__init__(f"there is no fit {fit!r} in this session", fit=fit)
+
+
+class FitNotReady(HorocycleError):
+    def __init__(self, fit: str, status: str) -> None:
+        super().__init__(f"fit {fit!r} is {status}; only one that is done can be used", fit=fit, fit_status=status)
+
+
+class FitFailed(HorocycleError):
+    pass
 
 
 class UnknownRoute(HorocycleError):
@@ -161,8 +210,7 @@ class KeyReused(HorocycleError):
 
 
 class RateLimited(HorocycleError):
-    def __init__(self, waiting: int) -> None:
-        super().__init__(f"{waiting} requests wait for this session already", waiting=waiting)
+    pass
 
 
 class StoreUnavailable(HorocycleError):

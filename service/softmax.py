@@ -1,0 +1,238 @@
+"""Multinomial logistic regression, with its proof:  π_i = softmax(W f_i)
+
+    primal   min  P(W) = ½‖W‖² − Σ c_i log π_i[y_i],   c_i = C s_i,   W of K rows
+    dual     max  D(α) = Σ c_i H(α_i) − ½‖W(α)‖²,   W(α) = Σ c_i (e_{y_i} − α_i) f_iᵀ,   α_i convex weights, H entropy
+
+α = π(W) is always feasible, and there P − D = ½‖W − W(π)‖² = ½‖∇P(W)‖²: the gradient is the certificate. Newton's
+method with backtracking makes it small; the Hessian is formed where it is small, and else only multiplied with.
+
+On f = (1, x₀, x₁ … x_d), x on the hyperboloid, no reference point is needed. Two classes are divided by {⟨w,x⟩ = b}: a
+hyperplane if b = 0, else a surface of equal distance to one, a sphere or a horosphere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from service.errors import (
+    DimensionMismatch,
+    EmptyBatch,
+    EmptyClass,
+    InvalidParameter,
+    LengthMismatch,
+    NonFinite,
+    NotANumber,
+    UnknownLabel,
+)
+from service.geometry import Array, require_ball, to_hyperboloid
+
+#: H is formed while K·d is no larger; above it conjugate gradients solve Newton's system, to TOLERANCE.
+DIRECT, TOLERANCE, PRODUCTS = 400, 0.05, 200
+EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """W, and how good it is. The dual point that proves it is probabilities(W, F)."""
+
+    W: Array
+    primal: float
+    dual: float
+    iterations: int
+    reason: str  # "gap", "iterations" or "stalled"
+
+    @property
+    def gap(self) -> float:
+        """(P − D)/P"""
+        return (self.primal - self.dual) / max(self.primal, np.finfo(float).tiny)
+
+
+def features(X: ArrayLike, *, c: float = 1.0) -> Array:
+    """f = (1, x₀, x₁ … x_d)
+
+    Without the 1, x₀ has to serve as the bias too: on Olsson's data that costs 20 % of the accuracy.
+    """
+    X = require_ball(X, c=c)
+    return np.concatenate([np.ones((len(X), 1)), to_hyperboloid(X, c=c)], axis=1)
+
+
+def probabilities(W: ArrayLike, F: ArrayLike) -> Array:
+    """π = softmax(W f), a row for each row of F, which depends on that row alone, bit for bit"""
+    W, F = _real(W, "weights"), _real(F, "features")
+    if F.shape[-1] != W.shape[1]:
+        raise DimensionMismatch(expected=W.shape[1], got=F.shape[-1])
+    return _softmax(np.vecdot(F[..., None, :], W))
+
+
+def fit(
+    F: ArrayLike,
+    y: ArrayLike,
+    *,
+    classes: int | None = None,
+    C: float = 1.0,
+    sample_weight: ArrayLike | None = None,
+    start: Fit | ArrayLike | None = None,
+    gap: float = 1e-6,
+    max_iterations: int = 200,
+    progress: Callable[[float], None] | None = None,
+) -> Fit:
+    """The W that minimises P on the rows of F with labels 0 … K−1, to a relative gap of `gap`
+
+    K is `classes`, or one more than the largest label; every class needs a point of positive weight. `progress` hears a
+    number from 0 to 1 before every step; what it raises ends the fit.
+    """
+    F = _rows(F)
+    c = _positive("C", C) * _weights(sample_weight, len(F))
+    y, K = _labels(y, c, classes)
+    if not 0 < gap < 1:
+        raise InvalidParameter("gap", gap, "between 0 and 1")
+    if not max_iterations >= 1:
+        raise InvalidParameter("max_iterations", max_iterations, "at least 1")
+    W, steps = _started(start, K, F.shape[1]), 0
+    primal, pi, gradient = _evaluate(F, y, c, W)
+    while True:
+        certificate = float(np.vdot(gradient, gradient)) / 2
+        reached = certificate <= gap * primal
+        if reached or steps == max_iterations:
+            return Fit(W, primal, primal - certificate, steps, "gap" if reached else "iterations")
+        if progress:
+            progress(min(1.0, max(0.0, math.log(max(certificate / primal, gap)) / math.log(gap))))
+        step = -_newton_direction(F, c, pi, gradient)
+        slope, x = float(np.vdot(gradient, step)), 1.0
+        while (trial := _evaluate(F, y, c, W + x * step))[0] > primal + x * slope / 4 and x > EPS:
+            x /= 2
+        steps += 1
+        if not trial[0] < primal and not float(np.vdot(trial[2], trial[2])) / 2 < certificate:
+            return Fit(W, primal, primal - certificate, steps, "stalled")
+        W, (primal, pi, gradient) = W + x * step, trial
+
+
+def _evaluate(F: Array, y: NDArray[np.int64], c: Array, W: Array) -> tuple[float, Array, Array]:
+    """P(W), π, ∇P(W) = W − Σc_i(e_{y_i} − π_i)f_iᵀ"""
+    Z = F @ W.T
+    Z -= Z.max(axis=1, keepdims=True)
+    at, E = np.arange(len(y)), np.exp(Z)
+    total = E.sum(axis=1)
+    primal = float(np.vdot(W, W)) / 2 + float(c @ (np.log(total) - Z[at, y]))
+    pi = E / total[:, None]
+    residual = pi.copy()
+    residual[at, y] -= 1
+    return primal, pi, np.asarray(W + (c[:, None] * residual).T @ F)
+
+
+def _newton_direction(F: Array, c: Array, pi: Array, R: Array) -> Array:
+    """V with V + Σc_i(π_i∘(V f_i) − π_i⟨π_i,V f_i⟩)f_iᵀ = R"""
+    K, d = R.shape
+    if K * d <= DIRECT:
+        return np.asarray(np.linalg.solve(_hessian(F, c, pi), R.ravel()).reshape(K, d))
+    diagonal = 1 + (c[:, None] * pi * (1 - pi)).T @ (F * F)
+    V, rest, Q = np.zeros_like(R), R, R / diagonal
+    direction, size = Q, float(np.vdot(R, Q))
+    enough = TOLERANCE**2 * size
+    for _ in range(PRODUCTS):
+        Z = pi * (F @ direction.T)
+        image = direction + (c[:, None] * (Z - pi * Z.sum(axis=1, keepdims=True))).T @ F
+        x = size / float(np.vdot(direction, image))
+        V, rest = V + x * direction, rest - x * image
+        Q = rest / diagonal
+        before, size = size, float(np.vdot(rest, Q))
+        if size <= enough:
+            break
+        direction = Q + size / before * direction
+    return V
+
+
+def _hessian(F: Array, c: Array, pi: Array) -> Array:
+    """I + Σc_i(diag π_i − π_i π_iᵀ) ⊗ f_i f_iᵀ"""
+    (n, d), K = F.shape, pi.shape[1]
+    A = (pi[:, :, None] * F[:, None, :]).reshape(n, K * d)
+    H = -(c[:, None] * A).T @ A
+    for k in range(K):
+        block = slice(k * d, (k + 1) * d)
+        H[block, block] += (c * pi[:, k] * F.T) @ F
+    H[np.diag_indices_from(H)] += 1
+    return H
+
+
+def _softmax(Z: Array) -> Array:
+    E = np.exp(Z - Z.max(axis=-1, keepdims=True))
+    return np.asarray(E / E.sum(axis=-1, keepdims=True))
+
+
+# ---------------------------------------------------------------------------------- what the caller gave
+
+
+def _rows(F: ArrayLike) -> Array:
+    F = _real(F, "features")
+    if F.ndim != 2 or (len(F) and not F.shape[1]):
+        raise NotANumber("features are rows of at least one number", value=F.shape)
+    if len(F) == 0:
+        raise EmptyBatch
+    finite = np.isfinite(F).all(axis=1)
+    if not finite.all():
+        index = int(np.argmin(finite))
+        raise NonFinite(index, float(F[index][~np.isfinite(F[index])][0]), what="row")
+    return F
+
+
+def _labels(y: ArrayLike, c: Array, classes: int | None) -> tuple[NDArray[np.int64], int]:
+    """The labels, and how many classes there are"""
+    given = np.asarray(y)
+    if given.shape != c.shape:
+        raise LengthMismatch(points=len(c), labels=given.size)
+    if given.dtype.kind not in "iuf":
+        raise UnknownLabel(0, given[0].item(), "the numbers of the classes")
+    top = classes if classes is not None else math.inf
+    good = (given >= 0) & (given < top) & (given % 1 == 0)
+    if not good.all():
+        index = int(np.argmin(good))
+        raise UnknownLabel(index, given[index].item(), "0 … K−1" if classes is None else f"0 … {classes - 1}")
+    labels = given.astype(np.int64)
+    K = classes if classes is not None else int(labels.max()) + 1
+    if K < 2:
+        raise EmptyClass(1)
+    weight = np.bincount(labels, weights=c, minlength=K)
+    if not weight.all():
+        raise EmptyClass(int(np.argmin(weight)))
+    return labels, K
+
+
+def _weights(sample_weight: ArrayLike | None, n: int) -> Array:
+    if sample_weight is None:
+        return np.ones(n)
+    s = _real(sample_weight, "sample weights")
+    if s.shape != (n,):
+        raise LengthMismatch(points=n, labels=s.size)
+    good = (s >= 0) & (s < math.inf)
+    if not good.all():
+        raise InvalidParameter(f"sample_weight[{np.argmin(good)}]", float(s[np.argmin(good)]), "finite, not negative")
+    return s
+
+
+def _positive(name: str, value: float) -> float:
+    if isinstance(value, bool) or not 0 < value < math.inf:
+        raise InvalidParameter(name, value, "a positive number")
+    return value
+
+
+def _started(start: Fit | ArrayLike | None, K: int, d: int) -> Array:
+    if start is None:
+        return np.zeros((K, d))
+    W = _real(start.W if isinstance(start, Fit) else start, "start")
+    if W.shape != (K, d):
+        raise DimensionMismatch(expected=K * d, got=W.size, what="start")
+    if not np.isfinite(W).all():
+        raise NonFinite(0, float(W[~np.isfinite(W)][0]), what="start")
+    return W
+
+
+def _real(values: ArrayLike, what: str) -> Array:
+    given = np.asarray(values)
+    if given.dtype.kind not in "iuf":
+        raise NotANumber(f"{what} hold {given.dtype} values, not real numbers", value=values)
+    return np.ascontiguousarray(given, dtype=np.float64)
