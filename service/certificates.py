@@ -3,13 +3,17 @@
 With k updates, r the largest d(p, x) seen, and a margin ε that some classifier through p keeps on the stream:
 
     perceptron     k ≤ (sinh r / sinh ε)²,              and  k sinh ε ≤ ‖w‖
-    from w₁ ≠ 0    k ≤ (sinh r / sinh ε)² + 2‖w₁‖/sinh ε, and  k sinh ε ≤ ‖w − w₁‖
+    from w₁ ≠ 0    k ≤ (sinh r / sinh ε)² + 2‖w₁‖/sinh ε, and  k sinh ε ≤ ‖w − w₁‖; hyperboloid alike, strategic not
     second order   k ≤ √((a + λ_max) log det(A/a)) / sinh ε  (a > 0),  and  k sinh ε ≤ ‖ξ‖
     strategic      k ≤ (f(r)/sinh ε)², f(r) = r sinh(q)/q, q = √(r² + α²)  (α known),  and  k sinh ε ≤ ‖w‖
     hyperboloid    k ≤ cosh 2r · cosh 2(r−ε) / sinh² ε  (both classes seen),  and  k sinh ε ≤ ‖w‖ √cosh 2(r−ε)
 
 The second inequalities, read backwards, cap the margin: no classifier through p separates what was seen by more. A
 stated ε above the cap is disproved. They are rounded outwards, so that rounding never disproves a true margin.
+
+From w₁ ≠ 0 nothing holds for strategic: its step ṽ against an agent that moved is what of u is orthogonal to w, and
+that leads to w* only while ⟨w,w*⟩ ≥ 0, as it is from 0 on. Where w₁ points the wrong way and u with it, ṽ = 0: the same
+agent fools it for ever.
 
 The strategic bound is not the paper's, ((sinh r + α/σ_p)/sinh ε)², which is wrong: its proof drops η² and applies the
 radius of the true points to the moved ones. It is reported beside the right one as `paper_bound`.
@@ -26,7 +30,7 @@ import numpy as np
 
 from service.errors import InvalidParameter
 from service.geometry import Array
-from service.learners import hyperboloid, one_vs_rest, perceptron, second_order, strategic
+from service.learners import hyperboloid, perceptron, second_order, strategic
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -68,16 +72,11 @@ def certificate(state: Binary, margin: float | None = None) -> Certificate:
         updates=state.k,
         radius=radius(state) / root,
         margin=margin,
-        bound=None if epsilon is None else proof.bound(epsilon),
+        bound=None if epsilon is None else _at(proof.bound, epsilon),
         largest_margin=cap,
         disproved=None if margin is None else cap is not None and margin > cap,
-        paper_bound=None if epsilon is None else proof.paper_bound(epsilon),
+        paper_bound=None if epsilon is None else _at(proof.paper_bound, epsilon),
     )
-
-
-def class_certificates(state: one_vs_rest.State, margin: float | None = None) -> tuple[Certificate, ...]:
-    """One certificate a class: that class against the rest."""
-    return tuple(certificate(member, margin) for member in state.members)
 
 
 def radius(state: Binary) -> float:
@@ -100,8 +99,9 @@ def _perceptron(state: perceptron.State) -> _Proof:
 
 
 def _second_order(state: second_order.State) -> _Proof:
-    cap = _cap(_norm(state.xi), state.k, _rounding(state, state.p))
-    if state.a == 0:
+    start = _norm(state.start)
+    cap = _cap(_norm(state.xi - state.start), state.k, _rounding(state, state.p) + EPS * (start + _norm(state.xi)))
+    if state.a == 0 or start > 0:
         return _Proof(bound=lambda epsilon: None, cap=cap)
     largest = float(np.linalg.norm(state.factor, 2)) ** 2  # a + λ_max
     log_det = 2 * float(np.log(np.diag(state.factor)).sum()) - state.p.size * math.log(state.a)
@@ -110,6 +110,8 @@ def _second_order(state: second_order.State) -> _Proof:
 
 
 def _strategic(state: strategic.State) -> _Proof:
+    if state.start.any():
+        return _Proof(bound=lambda epsilon: None, cap=None)
     r, alpha = radius(state), state.alpha
     sigma = 2 / (1 - float(state.p @ state.p))
     cap = _cap(_norm(state.w), state.k, _rounding(state, state.p))
@@ -126,13 +128,17 @@ def _hyperboloid(state: hyperboloid.State) -> _Proof:
     """H_w* lies within r − ε of the origin once points of both classes were seen, so ‖w*‖² ≤ cosh 2(r−ε)."""
     if not (state.seen_negative and state.seen_positive):
         return _Proof(bound=lambda epsilon: None, cap=None)
-    r, norm = radius(state), _norm(state.w) + state.k * _rounding(state, np.zeros(1))
+    r, start = radius(state), _norm(state.start)
+    norm = _norm(state.w - state.start) + state.k * _rounding(state, np.zeros(1)) + EPS * (start + _norm(state.w))
+
+    def steep(epsilon: float) -> float:
+        return math.sqrt(math.cosh(2 * max(r - epsilon, 0.0))) / _sinh(epsilon)
 
     def excess(epsilon: float) -> float:
         return state.k * _sinh(epsilon) - norm * math.sqrt(math.cosh(2 * (r - epsilon)))
 
     return _Proof(
-        bound=lambda epsilon: math.cosh(2 * r) * math.cosh(2 * max(r - epsilon, 0.0)) / _sinh(epsilon) ** 2,
+        bound=lambda epsilon: math.cosh(2 * r) * steep(epsilon) ** 2 + 2 * start * steep(epsilon),
         cap=_root(excess, r),
     )
 
@@ -170,6 +176,14 @@ def _root(increasing: Callable[[float], float], high: float) -> float:
 
 def _norm(x: Array) -> float:
     return float(np.sqrt(np.vecdot(x, x)))
+
+
+def _at(bound: Callable[[float], float | None], epsilon: float) -> float | None:
+    """A bound at so small a margin that no float holds it is ∞"""
+    try:
+        return bound(epsilon)
+    except (OverflowError, ZeroDivisionError):
+        return math.inf
 
 
 def _sinh(x: float) -> float:

@@ -11,72 +11,43 @@ from __future__ import annotations
 
 import asyncio
 import os
-import struct
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 from redis.exceptions import RedisError
 
+from service import telemetry
 from service.errors import HorocycleError, KeyReused, OutcomeUnknown, RateLimited, StaleModel, StoreUnavailable
-from service.geometry import Array
-from service.learners.contract import Outcome
-from service.session import Spec, published
-from service.store import Committed, Conflict, Counters, Loaded, Replayed, Store
+from service.learning import Answer, Job, Learned, learn
+from service.session import Spec
+from service.store import Change, Committed, Conflict, Loaded, Replayed, Store, Waiting
 from service.wire import Batch
 
 #: How many points one commit carries at the most, and from how many on the learner leaves the event loop.
 GATHER, THREAD = 200_000, 20_000
-#: How many points of a commit its event shows.
-SAMPLE = 16
 #: How many sessions a worker keeps decoded.
 LANES = 1024
 
 
 @dataclass(frozen=True)
 class Request:
-    """One observe."""
+    """One observe, or the late labels of points that wait under their ids."""
 
-    batch: Batch
+    batch: Batch  # of late labels: no points yet
     fingerprint: bytes  # of the body
     key: str | None = None
     if_match: int | None = None
     columns: bool = True  # whether the answer has them
+    ids: tuple[str, ...] = ()
+    indices: NDArray[np.int64] | None = None  # the late labels
 
-
-@dataclass(frozen=True)
-class Answer:
-    """What one observe did: the scores before learning each point, and the session after the last."""
-
-    scores: Array | None
-    accepted: int
-    mistakes: int
-    counters: Counters
-    replayed: bool = False
-
-    _HEADER = struct.Struct("<16sQQQQQQQ")
-
-    def pack(self, fingerprint: bytes) -> bytes:
-        """As it is stored under the idempotency key"""
-        c, scores = self.counters, b"" if self.scores is None else self.scores.tobytes()
-        columns = 0 if self.scores is None else self.scores.shape[1] if self.scores.ndim == 2 else 1
-        head = (self.accepted, self.mistakes, c.observed, c.mistakes, c.updates, c.version, columns)
-        return self._HEADER.pack(fingerprint, *head) + scores
-
-    @classmethod
-    def unpack(cls, stored: bytes, fingerprint: bytes) -> Answer:
-        """The stored answer, if it was given to the same body"""
-        was, accepted, mistakes, observed, total, updates, version, columns = cls._HEADER.unpack_from(stored)
-        if was != fingerprint:
-            raise KeyReused
-        scores = np.frombuffer(stored, dtype="<f8", offset=cls._HEADER.size) if columns else None
-        if scores is not None and columns > 1:
-            scores = scores.reshape(-1, columns)
-        return cls(scores, accepted, mistakes, Counters(observed, total, updates, version), replayed=True)
+    @property
+    def size(self) -> int:
+        return len(self.ids) or len(self.batch.X)
 
 
 @dataclass(eq=False)
@@ -99,19 +70,6 @@ class _Lane:
         return self.busy is not None and not self.busy.done()
 
 
-@dataclass(frozen=True)
-class _Learned:
-    """What a run of requests came to: the state behind the last, an answer or a refusal for each."""
-
-    state: Any
-    counters: Counters
-    answers: list[tuple[_Waiting, Answer]]
-    stale: list[tuple[_Waiting, StaleModel]]
-    X: Array
-    indices: NDArray[np.int64]
-    decided: NDArray[np.int64]
-
-
 class Ingest:
     def __init__(self, store: Store, *, queue: int = 1024, patience: float = 5.0) -> None:
         self._store, self._queue, self._patience = store, queue, patience
@@ -127,7 +85,7 @@ class Ingest:
         return found
 
     def spec(self, sid: str) -> Spec | None:
-        """What is known here of a session without asking the store; a spec never changes"""
+        """What is known here of a session without asking the store: its dimension, curvature and labels never change"""
         lane = self._lanes.get(sid)
         return lane.loaded.spec if lane and lane.loaded else None
 
@@ -142,9 +100,11 @@ class Ingest:
             if not first.cancelled() and first.exception() is None:
                 return replace(first.result(), replayed=True)
         if len(lane.waiting) >= self._queue:
-            raise RateLimited(len(lane.waiting))
+            raise RateLimited(f"{len(lane.waiting)} requests wait for this session already", waiting=len(lane.waiting))
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         lane.waiting.append(_Waiting(request, answer))
+        telemetry.queue.inc()
+        answer.add_done_callback(lambda _: telemetry.queue.dec())
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may have left
         if (key := request.key) is not None:
             lane.underway[key] = (request.fingerprint, answer)
@@ -176,7 +136,7 @@ class Ingest:
             pending, points = [], 0
             while lane.waiting and points < GATHER:
                 pending.append(lane.waiting.popleft())
-                points += len(pending[-1].request.batch.X)
+                points += pending[-1].request.size
             try:
                 await self._settle(sid, lane, pending)
             except (HorocycleError, RedisError) as error:
@@ -192,29 +152,47 @@ class Ingest:
         """Learn and commit until every request has its answer."""
         fresh = False
         while pending:
-            if lane.loaded is None:
-                lane.loaded, fresh = await self._store.load(sid), True
+            late = [id for each in pending for id in each.request.ids]
+            if lane.loaded is None or (late and not fresh):  # an id may have been learned elsewhere: look anew
+                lane.loaded, fresh = await self._store.load(sid, lane.loaded), True
             loaded = lane.loaded
-            learned = await _learn(loaded, pending)
-            if learned.stale and not fresh:  # refuse nobody on the word of an old state
+            fates = dict(zip(late, await self._store.waiting(sid, late), strict=True)) if late else {}
+            jobs, learned_ids = _jobs(loaded.spec, pending, fates)
+            learned = await self._learn(loaded, jobs)
+            stale = [(w, r) for w, r in zip(pending, learned.results, strict=True) if isinstance(r, StaleModel)]
+            answers = [(w, r) for w, r in zip(pending, learned.results, strict=True) if isinstance(r, Answer)]
+            if stale and not fresh:  # refuse nobody on the word of an old state
                 lane.loaded, fresh = await self._store.load(sid, loaded), True
                 if lane.loaded is not loaded:
                     continue
-            result = await self._commit(loaded, learned) if learned.answers else None
+            keyed = [(w, a.pack(w.request.fingerprint)) for w, a in answers if w.request.key is not None]
+            change = learned.change
+            if keyed or learned_ids:
+                named = [(w.request.key, packed) for w, packed in keyed if w.request.key is not None]
+                change = replace(change, learned_ids=learned_ids, answers=named)
+            needed = keyed or any(answer.accepted for _, answer in answers)
+            result = await self.commit(loaded, change) if needed else None
             if isinstance(result, Committed):
-                lane.loaded = Loaded(loaded.spec, loaded.revision + 1, learned.counters, learned.state)
-                for each, answer in learned.answers:
-                    _answer(each, answer)
+                lane.loaded = self._after(loaded, change)
             if result is None or isinstance(result, Committed):
-                for each, refusal in learned.stale:
+                for each, answer in answers:
+                    _answer(each, answer)
+                for each, refusal in stale:
                     await self._refuse(sid, each, refusal)
                 return
             lane.loaded, fresh = None, False
             if isinstance(result, Replayed):
-                keyed = [each for each, _ in learned.answers if each.request.key is not None]
                 for position, stored in result.answers.items():
-                    _replay(keyed[position], stored)
+                    _replay(keyed[position][0], stored)
                 pending = [each for each in pending if not each.answer.done()]
+
+    async def _learn(self, loaded: Loaded, jobs: list[Job]) -> Learned:
+        points = sum(len(job.batch.X) for job in jobs)
+        warm = loaded.status == "warming" and loaded.counters.observed + points >= loaded.spec.warmup
+        kept = await self._store.points(loaded.spec.id) if warm else b""
+        if points < THREAD and not warm:
+            return learn(loaded, jobs)
+        return await asyncio.to_thread(learn, loaded, jobs, kept)
 
     async def _refuse(self, sid: str, waiting: _Waiting, refusal: StaleModel) -> None:
         """412, unless this very request was answered before"""
@@ -225,31 +203,34 @@ class Ingest:
         elif not waiting.answer.done():
             waiting.answer.set_exception(refusal)
 
-    async def _commit(self, loaded: Loaded, learned: _Learned) -> Committed | Replayed | Conflict:
+    # ---------------------------------------------------------------------------- the commit
+
+    async def change(
+        self, sid: str, how: Callable[[Loaded], Change], key: str | None = None, fingerprint: bytes = b""
+    ) -> Loaded:
+        """Change a session other than by observing: as if nobody else did anything at that moment; with a key, once"""
+        while True:
+            loaded = await self.current(sid)
+            change = how(loaded)
+            if key is not None:
+                change = replace(change, answers=[(key, fingerprint)])
+            result = await self.commit(loaded, change)
+            if isinstance(result, Replayed):
+                if result.answers[0] != fingerprint:
+                    raise KeyReused
+                return await self.current(sid)
+            if isinstance(result, Committed):
+                after = self._after(loaded, change)
+                self._lane(sid).loaded = after
+                return after
+
+    async def commit(self, loaded: Loaded, change: Change) -> Committed | Replayed | Conflict:
         """Commit; when only the reply may have been lost, ask again with the same id: the script knows it."""
-        spec, commit_id = loaded.spec, os.urandom(16)
-        rows = min(len(learned.X), spec.keep_points)
-        newest = slice(len(learned.X) - rows, None)
-        block = np.column_stack([learned.X[newest], learned.indices[newest]]).tobytes() if rows else b""
-        event = _event(loaded, learned)
-        answers = [
-            (each.request.key, answer.pack(each.request.fingerprint))
-            for each, answer in learned.answers
-            if each.request.key is not None
-        ]
-        sent, pause, until = False, 0.02, time.monotonic() + self._patience
+        commit_id, began = os.urandom(16), time.monotonic()
+        sent, pause, until = False, 0.02, began + self._patience
         while True:
             try:
-                result = await self._store.commit(
-                    loaded,
-                    commit_id,
-                    state=learned.state,
-                    counters=learned.counters,
-                    event=event,
-                    block=block,
-                    rows=rows,
-                    answers=answers,
-                )
+                result = await self._store.commit(loaded, commit_id, change)
             except OutcomeUnknown:
                 sent = True
             except StoreUnavailable:
@@ -258,88 +239,47 @@ class Ingest:
             else:
                 if sent and isinstance(result, Conflict) and result.distant:
                     raise OutcomeUnknown
+                _count(loaded, change, result, time.monotonic() - began)
                 return result
             if time.monotonic() + pause >= until:
                 raise OutcomeUnknown
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.5)
 
-
-async def _learn(loaded: Loaded, pending: list[_Waiting]) -> _Learned:
-    """Each request in turn. Those without If-Match that stand together are learned in one call."""
-    spec, state, counters = loaded.spec, loaded.state, loaded.counters
-    answers: list[tuple[_Waiting, Answer]] = []
-    stale: list[tuple[_Waiting, StaleModel]] = []
-    taken: list[tuple[Array, NDArray[np.int64], NDArray[np.int64]]] = []
-    at = 0
-    while at < len(pending):
-        matched = pending[at].request.if_match
-        if matched is not None and matched != counters.version:
-            stale.append((pending[at], StaleModel(counters.version)))
-            at += 1
-            continue
-        end = at + 1
-        while matched is None and end < len(pending) and pending[end].request.if_match is None:
-            end += 1
-        run = pending[at:end]
-        X = np.concatenate([each.request.batch.X for each in run]) if len(run) > 1 else run[0].request.batch.X
-        indices = np.concatenate([each.request.batch.indices for each in run])
-        outcome = await _observe(spec, state, X, spec.targets(indices), matched is not None)
-        X, indices, decided = X[: outcome.accepted], indices[: outcome.accepted], spec.decide(outcome.scores)
-        wrong = decided != indices
-        updated = wrong if spec.binary else outcome.changed
-        start = 0
-        for each in run:
-            stop = min(start + len(each.request.batch.X), outcome.accepted)
-            mistakes = int(np.count_nonzero(wrong[start:stop]))
-            counters = Counters(
-                counters.observed + stop - start,
-                counters.mistakes + mistakes,
-                counters.updates + int(np.count_nonzero(updated[start:stop])),
-                counters.version + int(np.count_nonzero(outcome.changed[start:stop])),
-            )
-            scores = outcome.scores[start:stop] if each.request.columns else None
-            answers.append((each, Answer(scores, stop - start, mistakes, counters)))
-            start = stop
-        taken.append((X, indices, decided))
-        state, at = outcome.state, end
-    columns = (
-        [np.concatenate(part) for part in zip(*taken, strict=True)] if taken else [np.empty((0, spec.dimension))] * 3
-    )
-    return _Learned(state, counters, answers, stale, *columns)
+    def _after(self, loaded: Loaded, change: Change) -> Loaded:
+        spec = change.spec or loaded.spec
+        return Loaded(spec, loaded.revision + 1, change.counters, change.state, change.status, change.tally)
 
 
-async def _observe(spec: Spec, state: Any, X: Array, y: NDArray[Any], until_change: bool) -> Outcome[Any]:
-    if len(X) < THREAD:
-        return spec.learner.observe(state, X, y, until_change=until_change)
-    return await asyncio.to_thread(spec.learner.observe, state, X, y, until_change=until_change)
+def _count(loaded: Loaded, change: Change, result: Committed | Replayed | Conflict, seconds: float) -> None:
+    if isinstance(result, Committed):
+        telemetry.commits.inc()
+        telemetry.commit_seconds.observe(seconds)
+        telemetry.points.inc(change.counters.observed - loaded.counters.observed)
+        telemetry.mistakes.inc(change.counters.mistakes - loaded.counters.mistakes)
+    elif isinstance(result, Conflict):
+        telemetry.conflicts.inc()
 
 
-def _event(loaded: Loaded, learned: _Learned) -> bytes:
-    """Where the stream is now, the new weights if they changed, and a sample of the points"""
-    spec, counters, some = loaded.spec, learned.counters, slice(None, SAMPLE)
-    event: dict[str, Any] = {
-        "from": loaded.counters.observed,
-        "observed": counters.observed,
-        "mistakes": counters.mistakes,
-        "updates": counters.updates,
-        "version": counters.version,
-        "requests": [
-            {"if_match": each.request.if_match, "accepted": a.accepted, "version": a.counters.version}
-            for each, a in learned.answers
-            if each.request.if_match is not None
-        ],
-        "points": learned.X[some].tolist(),
-        "labels": _list(spec.named(learned.indices[some])),
-        "predictions": _list(spec.named(learned.decided[some])),
-    }
-    if counters.version != loaded.counters.version:
-        event["weights"] = published(spec, learned.state)["weights"]
-    return orjson.dumps(event)
+def _jobs(spec: Spec, pending: list[_Waiting], fates: dict[str, Waiting]) -> tuple[list[Job], list[str]]:
+    """The points of each request; those of late labels are taken from under their ids, each once."""
+    jobs, taken = [], {id: fate for id, fate in fates.items()}
+    learned: list[str] = []
+    for request in (each.request for each in pending):
+        batch, letters = request.batch, b""
+        if request.indices is not None:
+            letters = b"".join(_LETTERS[taken[id].status] for id in request.ids)
+            good = np.frombuffer(letters, dtype="S1") == b"A"
+            points = b"".join(taken[id].point for id in request.ids if taken[id].status == "waiting")
+            batch = Batch(np.frombuffer(points, dtype="<f8").reshape(-1, spec.dimension), request.indices[good])
+            learned += [id for id in request.ids if taken[id].status == "waiting"]
+            taken |= {id: Waiting("learned") for id in request.ids if taken[id].status == "waiting"}
+        jobs.append(Job(batch, request.if_match, request.columns, letters))
+    return jobs, learned
 
 
-def _list(values: Any) -> list[Any]:
-    return values if isinstance(values, list) else values.tolist()
+#: What became of an id, as an answer keeps it.
+_LETTERS = {"waiting": b"A", "unknown": b"U", "expired": b"E", "learned": b"L"}
 
 
 def _answer(waiting: _Waiting, answer: Answer) -> None:

@@ -1,7 +1,7 @@
 """What a session is: what was asked for when it was opened, and how that becomes a learner.
 
-A `Spec` never changes. Labels are the caller's own; inside, a label is its index, and a learner sees signs (two
-classes) or indices (more).
+Of a `Spec` only the name, the time to live, keep_points and the start of an estimated budget ever change. Labels are
+the caller's own; inside, a label is its index, and a learner sees signs (two classes) or indices (more).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Spec:
     algorithm: str
     dimension: int
     curvature: float
-    reference: tuple[float, ...]  # the origin is a point like any other
+    reference: tuple[float, ...]  # where the learner begins; the origin is a point like any other
     labels: tuple[Label, ...]
     a: float
     budget: float  # α, or where its estimate starts
@@ -39,6 +39,8 @@ class Spec:
     ttl_seconds: int | None
     name: str | None
     created_at: str
+    warmup: int = 0  # points to learn the reference point from; 0: it is given
+    method: str = "hull"  # how
 
     def __post_init__(self) -> None:
         if self.algorithm == "strategic" and len(self.labels) != 2:
@@ -99,20 +101,47 @@ _FIRST: dict[str, Any] = {
 }
 
 
+def references(spec: Spec, state: Any) -> list[list[float]] | None:
+    """The reference points in the session's ball: one, or one a class where they differ; a hyperboloid has none"""
+    if spec.algorithm == "hyperboloid":
+        return None
+    members = (state,) if spec.binary else state.members
+    points = [(member.p / math.sqrt(spec.curvature)).tolist() for member in members]
+    return points[:1] if all(p == points[0] for p in points) else points
+
+
 def published(spec: Spec, state: Any) -> dict[str, Any]:
     """The classifier, all that an agent needs to respond to it"""
-    p = np.array(spec.reference)
-    sigma = 2 / (1 - spec.curvature * float(p @ p))
-    weights = state.w.tolist() if spec.binary else [member.w.tolist() for member in state.members]
+    members = (state,) if spec.binary else state.members
+    points = references(spec, state)
+    sigmas = [2.0] if points is None else [2 / (1 - float(m.p @ m.p)) for m in members[: len(points)]]
     budget = state.alpha / math.sqrt(spec.curvature) if spec.algorithm == "strategic" else None
     return {
         "algorithm": spec.algorithm,
         "dimension": spec.dimension,
         "curvature": spec.curvature,
         "labels": list(spec.labels),
-        "reference": None if spec.algorithm == "hyperboloid" else list(spec.reference),
-        "weights": weights,
-        "sigma": sigma,
+        "reference": points[0] if points and len(points) == 1 else points,
+        "weights": members[0].w.tolist() if spec.binary else [member.w.tolist() for member in members],
+        "sigma": sigmas[0] if len(sigmas) == 1 else sigmas,
         "budget": budget,
-        "threshold": None if budget is None else budget / sigma,
+        "threshold": None if budget is None else budget / sigmas[0],
+    }
+
+
+def asked(spec: Spec) -> dict[str, Any]:
+    """What was asked for when the session was opened, in the words of POST /sessions"""
+    learned = {"learn": {"warmup": spec.warmup, "method": spec.method}}
+    return {
+        "algorithm": spec.algorithm,
+        "dimension": spec.dimension,
+        "curvature": spec.curvature,
+        "reference": learned if spec.warmup else list(spec.reference),
+        "labels": list(spec.labels),
+        "a": spec.a,
+        "budget": {"estimate": {"initial": spec.budget}} if spec.estimate else spec.budget,
+        "keep_points": spec.keep_points,
+        "keep_events": spec.keep_events,
+        "ttl_seconds": spec.ttl_seconds,
+        "name": spec.name,
     }

@@ -1,36 +1,25 @@
-"""The store: what is kept in Redis, one function per key, and the one atomic commit.
+"""The store: what is kept in Redis, and the one atomic commit.
 
-A session's keys share the hash tag {id}. Learned state is written by `commit` alone, as checked bytes. redis-py's own
-retries are off: a command whose reply was lost may have run. `commit` may be repeated instead, because the script
-knows its own id and the keys of its requests.
+Learned state is written by `commit` alone, as checked bytes. It may be repeated when only its reply was lost, because
+the script knows its own id and the keys of its requests.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any
-
-from redis.asyncio.connection import ConnectionPool
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import (
-    BusyLoadingError,
-    ConnectionError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TimeoutError,
-)
+from hashlib import blake2b
+from typing import Any, Literal
 
 from service import scripts
 from service.errors import (
+    IdReused,
+    InvalidRequest,
     OutcomeUnknown,
+    RateLimited,
     SessionExists,
     SessionGone,
     StateCorrupt,
@@ -39,81 +28,31 @@ from service.errors import (
     StoreUnavailable,
     UnknownSession,
 )
+from service.keys import (
+    answers_key,
+    born_key,
+    confusion_key,
+    events_key,
+    ids_key,
+    log_key,
+    points_key,
+    rows_key,
+    session_key,
+    session_keys,
+    sessions_key,
+    settled_key,
+    state_key,
+    waiting_key,
+)
 from service.learners import decode, encode
+from service.link import Link
 from service.session import Spec
+from service.tally import Tally
 
-#: The newest idempotency keys that are kept, a session.
-KEEP_KEYS = 1000
-
-CUT_OFF = (ConnectionError, TimeoutError, asyncio.TimeoutError, OSError)
-
-
-def _key(sid: str, what: str) -> str:
-    return f"hc:1:{{{sid}}}:{what}"
-
-
-def born_key(sid: str) -> str:
-    """Set when the id is first used, and never removed: an id is not given away twice"""
-    return _key(sid, "born")
-
-
-def session_key(sid: str) -> str:
-    """Hash: the spec, the revision, the counters"""
-    return _key(sid, "session")
-
-
-def state_key(sid: str) -> str:
-    """The encoded learner"""
-    return _key(sid, "state")
-
-
-def answers_key(sid: str) -> str:
-    """Hash: idempotency key → fingerprint and answer"""
-    return _key(sid, "answers")
-
-
-def order_key(sid: str) -> str:
-    """List of the idempotency keys, oldest first"""
-    return _key(sid, "order")
-
-
-def points_key(sid: str) -> str:
-    """List of blocks of retained points, oldest first: rows of float64, the label's index last"""
-    return _key(sid, "points")
-
-
-def events_key(sid: str) -> str:
-    """Stream: one event a commit"""
-    return _key(sid, "events")
-
-
-def commits_key(sid: str) -> str:
-    """List of the newest commits' ids"""
-    return _key(sid, "commits")
-
-
-def rows_key(sid: str) -> str:
-    """List of how many points each block has: the blocks themselves are not to be copied to find out"""
-    return _key(sid, "rows")
-
-
-def sessions_key() -> str:
-    """Sorted set of session ids by the time they were opened"""
-    return "hc:1:sessions"
-
-
-def epoch_key() -> str:
-    return "hc:1:{epoch}:number"
-
-
-def server_key() -> str:
-    return "hc:1:{epoch}:server"
-
-
-def session_keys(sid: str) -> list[str]:
-    """All that a session has, but the mark that its id was used"""
-    keys = (session_key, state_key, answers_key, order_key, points_key, events_key, commits_key, rows_key)
-    return [key(sid) for key in keys]
+#: The newest idempotency keys that are kept, a session; and the newest ids of points that have their labels.
+KEEP_KEYS, KEEP_IDS = 1000, 100_000
+#: How many ids are asked about in one go: Redis takes a million arguments, and serves nobody else meanwhile.
+ASKED = 10_000
 
 
 @dataclass(frozen=True)
@@ -132,6 +71,71 @@ class Loaded:
     revision: int
     counters: Counters
     state: Any
+    status: str = "live"  # or warming
+    tally: Tally = field(default_factory=Tally)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A session without its learner."""
+
+    spec: Spec
+    counters: Counters
+    status: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """All that one commit writes."""
+
+    state: Any
+    counters: Counters
+    status: str
+    tally: Tally
+    spec: Spec | None = None  # if it changes
+    events: Sequence[tuple[str, bytes]] = ()  # name, JSON
+    block: bytes = b""  # of retained points
+    rows: int = 0
+    confusion: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    log: Sequence[int] = ()
+    learned_ids: Sequence[str] = ()
+    answers: Sequence[tuple[str, bytes]] = ()  # idempotency key, answer
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What became of an id: it waits with a point, was learned, has expired, or was never heard of."""
+
+    status: Literal["waiting", "learned", "expired", "unknown"]
+    point: bytes = b""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A whole session, for a snapshot or a picture."""
+
+    loaded: Loaded
+    points: bytes
+    confusion: dict[tuple[int, int], int]
+    log: list[int]
+
+
+@dataclass(frozen=True)
+class Event:
+    id: str
+    number: int  # they are counted from 1
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where the events stand: the session now, its newest event, and the one a client saw last, if it is still kept."""
+
+    loaded: Loaded
+    newest: str
+    number: int  # of the newest
+    seen: Event | None
 
 
 @dataclass(frozen=True)
@@ -153,28 +157,25 @@ class Conflict:
     distant: bool = False  # so many were first that an earlier try of this one may have been forgotten
 
 
-class Store:
-    def __init__(self, url: str, *, deadline: float = 5.0) -> None:
-        self._deadline = deadline
-        self._pool = ConnectionPool.from_url(
-            url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=deadline, redis_connect_func=self._connected
-        )
-        self._epoch: int | None = None
-
-    async def close(self) -> None:
-        await self._pool.disconnect()
-
+class Store(Link):
     # ------------------------------------------------------------------------------ sessions
 
-    async def open(self, spec: Spec, state: Any) -> None:
-        fields: list[str | bytes | int] = ["spec", json.dumps(asdict(spec)), "revision", 0]
-        fields += ["observed", 0, "mistakes", 0, "updates", 0, "version", 0, "kept", 0]
-        keys = [born_key(spec.id), session_key(spec.id), state_key(spec.id)]
+    async def open(self, kept: Kept) -> None:
+        """A new session, with what it brings along if it comes from a snapshot"""
+        loaded, spec = kept.loaded, kept.loaded.spec
+        fields = [*_fields(loaded.counters, loaded.status, loaded.tally, spec)]
+        rows = len(kept.points) // (8 * (spec.dimension + 1))
+        fields += ["revision", loaded.revision, "kept", rows, "events", 0]
+        cells = _cells(kept.confusion)
+        keys = [born_key(spec.id)]
+        keys += [key(spec.id) for key in (session_key, state_key, points_key, rows_key, confusion_key, log_key)]
         ttl, since = spec.ttl_seconds or 0, datetime.fromisoformat(spec.created_at).timestamp()
-        if not await self._script(scripts.OPEN, keys, ttl, encode(state), *fields, lost=OutcomeUnknown):
+        lengths = [len(fields), len(cells)]
+        arguments = [ttl, encode(loaded.state), kept.points, rows, *lengths, *fields, *cells, *kept.log]
+        if not await self.script(scripts.OPEN, keys, *arguments, lost=OutcomeUnknown):
             raise SessionExists(spec.id)
         try:
-            await self._call("ZADD", sessions_key(), since, spec.id)
+            await self.call("ZADD", sessions_key(), since, spec.id)
         except (StoreUnavailable, StoreFull, StoreReadOnly) as error:  # they say that nothing was changed
             raise OutcomeUnknown from error
 
@@ -182,73 +183,96 @@ class Store:
         """The session as it is now; `known` itself when it still is that."""
         revision = -1 if known is None else known.revision
         keys = [born_key(sid), session_key(sid), state_key(sid)]
-        reply = await self._script(scripts.LOAD, keys, revision)
+        reply = await self.script(scripts.LOAD, keys, revision)
         if isinstance(reply, int):
             raise _absent(sid, reply)
         if known is not None and reply[1] == b"":
             return known
-        fields = dict(zip(reply[0][::2], reply[0][1::2], strict=True))
-        try:
-            return Loaded(_spec(fields[b"spec"]), int(fields[b"revision"]), _counters(fields), decode(reply[1]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise StateCorrupt("the stored session is damaged") from error
+        return _loaded(_pairs(reply[0]), reply[1])
+
+    async def snapshot(self, sid: str, *, points: bool = True) -> Kept:
+        """Everything at one moment"""
+        keys = [key(sid) for key in (born_key, session_key, state_key, points_key, confusion_key, log_key)]
+        reply = await self.script(scripts.SNAPSHOT, keys, int(points))
+        if isinstance(reply, int):
+            raise _absent(sid, reply)
+        fields, state, blocks, confusion, log = reply
+        return Kept(_loaded(_pairs(fields), state), b"".join(blocks), _confusion(confusion), list(map(int, log)))
+
+    async def counted(self, sid: str) -> Kept:
+        """The same without the points"""
+        return await self.snapshot(sid, points=False)
 
     async def touch(self, spec: Spec) -> None:
         """A session with a time to live was used."""
         if spec.ttl_seconds:
-            await self._script(scripts.TOUCH, session_keys(spec.id), spec.ttl_seconds)
+            await self.script(scripts.TOUCH, session_keys(spec.id), spec.ttl_seconds)
 
     async def end(self, sid: str) -> None:
-        ended = await self._script(scripts.END, [born_key(sid), *session_keys(sid)], lost=OutcomeUnknown)
+        ended = await self.script(scripts.END, [born_key(sid), *session_keys(sid)], lost=OutcomeUnknown)
         if ended != 2:
             raise _absent(sid, ended)
         await self.forget(sid)
 
-    async def ids(self, limit: int, after: str | None) -> list[str]:
-        """Ids of sessions, newest first, from the one after `after`."""
-        rank = None if after is None else await self._call("ZREVRANK", sessions_key(), after)
-        start = 0 if rank is None else int(rank) + 1
-        found = await self._call("ZREVRANGE", sessions_key(), start, start + limit - 1)
-        return [sid.decode() for sid in found]
+    async def page(self, limit: int, cursor: str | None) -> tuple[list[Listed], str | None]:
+        """Sessions, newest first, and where to go on. Those that are gone are taken off the list as they are met."""
+        since, last = _cursor(cursor)
+        found: list[Listed] = []
+        while len(found) < limit:
+            rows = await self.call(
+                "ZREVRANGEBYSCORE", sessions_key(), since, "-inf", "WITHSCORES", "LIMIT", 0, limit + 32
+            )
+            pairs = [(float(rows[i + 1]), rows[i].decode()) for i in range(0, len(rows), 2)]
+            pairs = [pair for pair in pairs if last is None or pair < last]
+            if not pairs:
+                return found, None
+            for since, sid in pairs:
+                last = (since, sid)
+                fields = await self.call("HMGET", session_key(sid), *_LISTED)
+                if fields[0] is None:
+                    await self.forget(sid)
+                    continue
+                try:
+                    found.append(_listed(fields))
+                except (ValueError, KeyError, TypeError):  # damaged: its own address says so; the others are shown
+                    continue
+                if len(found) == limit:
+                    break
+        assert last is not None
+        return found, f"{last[0]!r}:{last[1]}"
 
     async def forget(self, sid: str) -> None:
         """Take a session that is gone off the list."""
-        await self._call("ZREM", sessions_key(), sid)
+        await self.call("ZREM", sessions_key(), sid)
 
     # -------------------------------------------------------------------------------- commit
 
-    async def commit(
-        self,
-        loaded: Loaded,
-        commit_id: bytes,
-        *,
-        state: Any,
-        counters: Counters,
-        event: bytes,
-        block: bytes,
-        rows: int,
-        answers: Sequence[tuple[str, bytes]],
-    ) -> Committed | Replayed | Conflict:
+    async def commit(self, loaded: Loaded, commit_id: bytes, change: Change) -> Committed | Replayed | Conflict:
         """Write all that these requests did, if nobody was first; may be repeated with the same id."""
-        spec = loaded.spec
-        reply = await self._script(
+        spec = change.spec or loaded.spec
+        fields = _fields(change.counters, change.status, change.tally, change.spec)
+        events = [part for event in change.events for part in event]
+        cells = _cells(change.confusion)
+        reply = await self.script(
             scripts.COMMIT,
             session_keys(spec.id),
             commit_id,
             loaded.revision,
-            encode(state),
-            counters.observed,
-            counters.mistakes,
-            counters.updates,
-            counters.version,
-            event,
+            encode(change.state),
             spec.keep_events,
-            block,
-            rows,
             spec.keep_points,
             KEEP_KEYS,
-            spec.ttl_seconds or 0,
-            *(part for pair in answers for part in pair),
+            KEEP_IDS,
+            spec.ttl_seconds or (0 if change.spec is None else -1),
+            change.block,
+            change.rows,
+            *(len(each) for each in (fields, events, cells, change.log, change.learned_ids)),
+            *fields,
+            *events,
+            *cells,
+            *change.log,
+            *change.learned_ids,
+            *(part for pair in change.answers for part in pair),
             lost=OutcomeUnknown,
         )
         if reply[0] == 1:
@@ -263,89 +287,147 @@ class Store:
 
     async def answer(self, sid: str, key: str) -> bytes | None:
         """What was answered to the request with this idempotency key"""
-        found: bytes | None = await self._call("HGET", answers_key(sid), key)
+        found: bytes | None = await self.call("HGET", answers_key(sid), key)
         return found
 
     async def points(self, sid: str) -> bytes:
         """The retained points, in the order they were learned"""
-        return b"".join(await self._call("LRANGE", points_key(sid), 0, -1))
+        return b"".join(await self.call("LRANGE", points_key(sid), 0, -1))
 
-    async def events(self, sid: str) -> list[dict[str, Any]]:
-        """The retained events, oldest first"""
-        found = await self._call("XRANGE", events_key(sid), "-", "+")
-        return [json.loads(fields[1]) for _, fields in found]
+    async def newest(self, spec: Spec, count: int) -> bytes:
+        """At least the newest so many of the retained points, as far as they are kept"""
+        sizes = [int(n) for n in await self.call("LRANGE", rows_key(spec.id), 0, -1)]
+        blocks, rows = 0, 0
+        while blocks < len(sizes) and rows < count:
+            blocks += 1
+            rows += sizes[-blocks]
+        return b"".join(await self.call("LRANGE", points_key(spec.id), -blocks, -1)) if blocks else b""
 
-    # --------------------------------------------------------------------------------- epoch
+    # -------------------------------------------------------------------------- late labels
 
-    async def epoch(self) -> int:
-        """Grows whenever another server answers; a client that sees it shrink knows that something was lost."""
-        if self._epoch is None:
-            info = await self._call("INFO", "server")
-            run_id = next(line for line in info.split(b"\r\n") if line.startswith(b"run_id:"))
-            try:
-                self._epoch = int(await self._script(scripts.EPOCH, [epoch_key(), server_key()], run_id))
-            except (StoreFull, StoreReadOnly):  # not written now, so asked for again
-                return int(await self._call("GET", epoch_key()) or 0)
-        return self._epoch
+    async def wait(self, spec: Spec, points: Sequence[tuple[str, bytes]], *, ttl: float, limit: int) -> None:
+        """Keep these points, by id, until their labels come or the time is over."""
+        if len(points) > limit:
+            raise RateLimited(f"{limit} points may wait for their labels", limit=limit)
+        keys = [key(spec.id) for key in (session_key, ids_key, waiting_key, settled_key)]
+        entries = [part for id, point in points for part in (id, _fingerprint(point), point)]
+        reply = await self.script(
+            scripts.WAIT, keys, round(1000 * ttl), limit, KEEP_IDS, spec.ttl_seconds or 0, *entries
+        )
+        if isinstance(reply, list):
+            raise IdReused(reply[0], str(json.loads(points[reply[0]][0])))
+        if reply == 0:
+            raise SessionGone(spec.id)
+        if reply == -1:
+            raise RateLimited(f"{limit} points wait for their labels already", limit=limit)
 
-    async def _connected(self, connection: Any) -> None:
-        self._epoch = None  # this may be another server
-        await connection.on_connect()
+    async def waiting(self, sid: str, ids: Sequence[str]) -> list[Waiting]:
+        """What became of each id"""
+        found: list[Waiting] = []
+        for at in range(0, len(ids), ASKED):
+            now, *entries = await self.script(scripts.WAITING, [ids_key(sid)], *ids[at : at + ASKED])
+            found += [_waiting(entry, now) for entry in entries]
+        return found
 
-    async def ping(self) -> None:
-        await self._call("PING")
+    # -------------------------------------------------------------------------------- events
 
-    # ------------------------------------------------------------------------------ the wire
+    async def head(self, sid: str, last: str) -> Head:
+        """Where the events stand; `last` is the id of the one a client saw last, or empty"""
+        keys = [key(sid) for key in (born_key, session_key, state_key, events_key)]
+        reply = await self.script(scripts.HEAD, keys, last)
+        if isinstance(reply, int):
+            raise _absent(sid, reply)
+        fields, state, newest, seen = reply
+        named = _pairs(fields)
+        found = _event(seen[0]) if seen else None
+        return Head(_loaded(named, state), newest.decode(), int(named[b"events"]), found)
 
-    async def _script(self, script: str, keys: list[str], *args: Any, lost: type[Exception] = StoreUnavailable) -> Any:
-        try:
-            return await self._call("EVALSHA", scripts.DIGESTS[script], len(keys), *keys, *args, lost=lost)
-        except NoScriptError:
-            return await self._call("EVAL", script, len(keys), *keys, *args, lost=lost)
-
-    async def _call(self, *command: Any, lost: type[Exception] = StoreUnavailable) -> Any:
-        """One command. `lost` says what it means when it was sent and no reply came."""
-        try:
-            async with asyncio.timeout(self._deadline):
-                connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-        except (*CUT_OFF, BusyLoadingError) as error:
-            self._epoch = None
-            raise StoreUnavailable("the store does not answer") from error
-        try:
-            async with asyncio.timeout(self._deadline):
-                await connection.send_command(*command)
-                return await connection.read_response()
-        except CUT_OFF as error:
-            self._epoch = None
-            await connection.disconnect()
-            raise (OutcomeUnknown() if lost is OutcomeUnknown else StoreUnavailable("the store was cut off")) from error
-        except NoScriptError:
-            raise
-        except RedisError as error:
-            raise _refusal(error) from error
-        except asyncio.CancelledError:
-            await connection.disconnect()  # its reply must not be read by the next caller
-            raise
-        finally:
-            await self._pool.release(connection)
-
-
-def _refusal(error: RedisError) -> Exception:
-    """Why the store said no; nothing was written"""
-    text = str(error)
-    if isinstance(error, OutOfMemoryError) or "OOM" in text:
-        return StoreFull("the store has no room left")
-    if isinstance(error, ReadOnlyError) or "READONLY" in text:
-        return StoreReadOnly("the store takes no writes at the moment")
-    if isinstance(error, (BusyLoadingError, ResponseError)) and any(
-        word in text for word in ("LOADING", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "BUSY", "loading")
-    ):
-        return StoreUnavailable(f"the store is not ready: {text}")
-    return error
+    async def events(self, sid: str, after: str, *, seconds: float = 0.0, count: int = 256) -> list[Event]:
+        """The events after that id, oldest first; waits for some if there are none yet"""
+        block = ["BLOCK", max(1, round(1000 * seconds))] if seconds else []
+        reply = await self.call(
+            "XREAD", "COUNT", count, *block, "STREAMS", events_key(sid), after, patience=seconds + self._deadline
+        )
+        return [_event(entry) for entry in reply[0][1]] if reply else []
 
 
 def _absent(sid: str, born: int) -> SessionGone | UnknownSession:
     return SessionGone(sid) if born else UnknownSession(sid)
+
+
+def _pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _fields(counters: Counters, status: str, tally: Tally, spec: Spec | None) -> list[str | bytes | int]:
+    """A session's hash, flat"""
+    fields: list[str | bytes | int] = ["observed", counters.observed, "mistakes", counters.mistakes]
+    fields += ["updates", counters.updates, "version", counters.version, "status", status, "tally", tally.pack()]
+    return fields if spec is None else [*fields, "spec", json.dumps(asdict(spec))]
+
+
+def _loaded(fields: dict[bytes, bytes], state: bytes) -> Loaded:
+    try:
+        return Loaded(
+            _spec(fields[b"spec"]),
+            int(fields[b"revision"]),
+            _counters(fields),
+            decode(state),
+            fields[b"status"].decode(),
+            Tally.unpack(fields[b"tally"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateCorrupt("the stored session is damaged") from error
+
+
+def _cells(confusion: Mapping[tuple[int, int], int]) -> list[str | int]:
+    return [part for (i, j), count in confusion.items() for part in (f"{i}:{j}", count)]
+
+
+def _confusion(flat: Sequence[bytes]) -> dict[tuple[int, int], int]:
+    cells = ((name.split(b":"), int(count)) for name, count in _pairs(flat).items())
+    return {(int(i), int(j)): count for (i, j), count in cells}
+
+
+def _fingerprint(point: bytes) -> bytes:
+    return blake2b(point, digest_size=8).digest()
+
+
+def _waiting(entry: bytes | None, now: int) -> Waiting:
+    if entry is None:
+        return Waiting("unknown")
+    if entry[:1] == b"L":
+        return Waiting("learned")
+    if entry[:1] == b"E" or int.from_bytes(entry[9:17], "big") <= now:
+        return Waiting("expired")
+    return Waiting("waiting", entry[17:])
+
+
+def _event(entry: Any) -> Event:
+    id, (name, data, _, number) = entry
+    return Event(id.decode(), int(number), name.decode(), data)
+
+
+def _cursor(cursor: str | None) -> tuple[float | str, tuple[float, str] | None]:
+    """Where to begin, and the last session that was listed"""
+    if cursor is None:
+        return "+inf", None
+    since, _, sid = cursor.partition(":")
+    try:
+        number = float(since)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise InvalidRequest(f"{cursor[:100]!r} is no cursor of ours", parameter="cursor")
+    return number, (number, sid)
+
+
+_LISTED = ("spec", "observed", "mistakes", "updates", "version", "status")
+
+
+def _listed(values: Sequence[bytes]) -> Listed:
+    spec, *numbers, status = values
+    return Listed(_spec(spec), Counters(*map(int, numbers)), status.decode())
 
 
 def _spec(data: bytes) -> Spec:

@@ -1,13 +1,16 @@
 """Bodies to arrays, all or nothing: the whole body is checked before anything is learned.
 
     application/json           {"points": [[…], …], "labels": […]} or {"point": […], "label": …}
-    application/octet-stream   rows of little-endian float64: the coordinates, then (observe) the label's index
+    application/x-ndjson       {"point": […], "label": …} a line
+    application/x-npy          NumPy's own file: rows of float64, the coordinates, then (observe) the label's index
+    application/octet-stream   the same rows, little-endian, without a header
 
 orjson reads JSON. It refuses NaN, 1e400 and lone surrogates; then Python's slower reader finds out which it was.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import reprlib
@@ -37,7 +40,10 @@ from service.geometry import Array, require_ball
 from service.session import Spec
 
 JSON = "application/json"
+NDJSON = "application/x-ndjson"
+NPY = "application/x-npy"
 RAW = "application/octet-stream"
+FORMATS = (JSON, NDJSON, NPY, RAW)
 
 
 @dataclass(frozen=True)
@@ -46,9 +52,27 @@ class Batch:
 
     X: Array
     indices: NDArray[np.int64]
+    truth: Array | None = None  # where the points were before their agents moved them; to be shown, not learned
+
+    def __getitem__(self, rows: slice) -> Batch:
+        return Batch(self.X[rows], self.indices[rows], None if self.truth is None else self.truth[rows])
 
 
-def media_type(header: str | None, encoding: str | None, known: tuple[str, ...] = (JSON, RAW)) -> str:
+@dataclass(frozen=True)
+class Question:
+    """Points to predict, and the ids under which they then wait for their labels."""
+
+    X: Array
+    ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LateLabels:
+    ids: tuple[str, ...]
+    indices: NDArray[np.int64]
+
+
+def media_type(header: str | None, encoding: str | None, known: tuple[str, ...] = FORMATS) -> str:
     """The type of a body; no header means JSON."""
     if encoding not in (None, "", "identity"):
         raise UnsupportedMediaType(f"bodies come as they are, not encoded with {encoding!r}", encoding=encoding)
@@ -60,23 +84,41 @@ def media_type(header: str | None, encoding: str | None, known: tuple[str, ...] 
 
 def read_labelled(body: bytes, kind: str, spec: Spec) -> Batch:
     """The points and labels of an observe"""
-    if kind == RAW:
-        rows = _raw_rows(body, spec.dimension + 1)
+    if kind in (RAW, NPY):
+        rows = _rows(body, kind, spec.dimension + 1)
         X = require_ball(np.ascontiguousarray(rows[:, :-1]), spec.dimension, c=spec.curvature)
         return Batch(X, _raw_labels(rows[:, -1], spec))
-    message = _object(body, {"points", "labels", "point", "label"})
-    points, labels = _either(message, "points", "point"), _either(message, "labels", "label")
-    X = _points(points, spec)
+    columns = _columns(body, kind, {"point": "points", "label": "labels", "truth": "truth"})
+    X = _points(_given(columns, "points", "point"), spec)
+    labels, truth = _given(columns, "labels", "label"), columns.get("truth")
     if len(labels) != len(X):
         raise LengthMismatch(points=len(X), labels=len(labels))
-    return Batch(X, _labels(labels, spec))
+    if truth is not None and len(truth) != len(X):
+        raise LengthMismatch(points=len(X), labels=len(truth), what="true points")
+    return Batch(X, _labels(labels, spec), None if truth is None else _points(truth, spec))
 
 
-def read_points(body: bytes, kind: str, spec: Spec) -> Array:
+def read_points(body: bytes, kind: str, spec: Spec) -> Question:
     """The points of a predict"""
-    if kind == RAW:
-        return require_ball(_raw_rows(body, spec.dimension), spec.dimension, c=spec.curvature)
-    return _points(_either(_object(body, {"points", "point"}), "points", "point"), spec)
+    if kind in (RAW, NPY):
+        rows = np.ascontiguousarray(_rows(body, kind, spec.dimension))
+        return Question(require_ball(rows, spec.dimension, c=spec.curvature))
+    columns = _columns(body, kind, {"point": "points", "id": "ids"})
+    X, ids = _points(_given(columns, "points", "point"), spec), _ids(columns.get("ids"))
+    if ids and len(ids) != len(X):
+        raise LengthMismatch(points=len(X), labels=len(ids), what="ids")
+    return Question(X, ids)
+
+
+def read_labels(body: bytes, kind: str, spec: Spec) -> LateLabels:
+    """Labels for points that were predicted with ids"""
+    columns = _columns(body, kind, {"id": "ids", "label": "labels"})
+    ids, labels = _ids(_given(columns, "ids", "id")), _given(columns, "labels", "label")
+    if not ids:
+        raise EmptyBatch
+    if len(labels) != len(ids):
+        raise LengthMismatch(points=len(ids), labels=len(labels), of="ids")
+    return LateLabels(ids, _labels(labels, spec))
 
 
 def read_query(values: list[str], spec: Spec) -> Array:
@@ -113,8 +155,52 @@ def load_json(body: bytes) -> Any:
     return value
 
 
-def _object(body: bytes, allowed: set[str]) -> dict[str, Any]:
-    message = load_json(body)
+def _columns(body: bytes, kind: str, names: dict[str, str]) -> dict[str, list[Any]]:
+    """The lists of a body by name. `names`: what one entry is called → what the list is called"""
+    if kind == NDJSON:
+        return _lines(body, names)
+    message = _object(load_json(body), {*names.keys(), *names.values()})
+    columns: dict[str, list[Any]] = {}
+    one, many = next(iter(names.items()))
+    alone = one in message and many not in message
+    for one, many in names.items():
+        if one == many:
+            if one in message:
+                columns[many] = [message[one]] if alone else _list(message[one], many)
+        elif one in message and many in message:
+            raise InvalidRequest(f"the body needs either {many!r} or {one!r}", field=many)
+        elif one in message:
+            columns[many] = [message[one]]
+        elif many in message:
+            columns[many] = _list(message[many], many)
+    return columns
+
+
+def _lines(body: bytes, names: dict[str, str]) -> dict[str, list[Any]]:
+    """NDJSON, read in one go: a line that is not one object would change the count, or hold what no field may"""
+    lines = [stripped for line in body.split(b"\n") if (stripped := line.strip())]
+    if not lines:
+        raise EmptyBatch
+    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
+        index = next(i for i, line in enumerate(lines) if line[:1] != b"{" or line[-1:] != b"}")
+        raise MalformedBody(f"line {index} is not a JSON object", index=index)
+    messages = load_json(b"[" + b",".join(lines) + b"]")
+    if len(messages) != len(lines):
+        raise MalformedBody(f"{len(lines)} lines hold {len(messages)} objects; one a line, please")
+    columns: dict[str, list[Any]] = {many: [] for many in names.values()}
+    for message in messages:
+        _object(message, set(names))
+        for one, many in names.items():
+            if one in message:
+                columns[many].append(message[one])
+    for one, many in names.items():
+        if 0 < len(columns[many]) < len(messages):
+            index = next(i for i, message in enumerate(messages) if one not in message)
+            raise InvalidRequest(f"line {index} has no {one!r}, and others have one", field=one, index=index)
+    return {many: values for many, values in columns.items() if values}
+
+
+def _object(message: Any, allowed: set[str]) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise InvalidRequest(f"the body is a JSON {type(message).__name__}, not an object")
     for field in message:
@@ -123,16 +209,28 @@ def _object(body: bytes, allowed: set[str]) -> dict[str, Any]:
     return message
 
 
-def _either(message: dict[str, Any], many: str, one: str) -> list[Any]:
-    """The list under `many`, or the single value under `one`"""
-    if (many in message) == (one in message):
-        raise InvalidRequest(f"the body needs either {many!r} or {one!r}", field=many)
-    if one in message:
-        return [message[one]]
-    values = message[many]
+def _list(values: Any, name: str) -> list[Any]:
     if not isinstance(values, list):
-        raise InvalidRequest(f"{many!r} is not a list", field=many)
+        raise InvalidRequest(f"{name!r} is not a list", field=name)
     return values
+
+
+def _given(columns: dict[str, list[Any]], many: str, one: str) -> list[Any]:
+    if many not in columns:
+        raise InvalidRequest(f"the body needs either {many!r} or {one!r}", field=many)
+    return columns[many]
+
+
+def _ids(values: list[Any] | None) -> tuple[str, ...]:
+    """Ids as JSON, so that 1 and "1" are two"""
+    for index, value in enumerate(values or []):
+        if type(value) not in (str, int) or not 1 <= len(str(value)) <= 200:
+            what = f"id {index} is {reprlib.repr(value)}, not an integer or a string of 1 to 200 characters"
+            raise InvalidRequest(what, index=index)
+    ids = tuple(orjson.dumps(value).decode() if type(value) is str else str(value) for value in values or [])
+    if len(set(ids)) != len(ids):
+        raise InvalidRequest("an id comes twice in this body", field="ids")
+    return ids
 
 
 def _points(points: list[Any], spec: Spec) -> Array:
@@ -195,12 +293,37 @@ def _brief(value: object) -> object:
     return value[:100] if isinstance(value, str) else value
 
 
-def _raw_rows(body: bytes, columns: int) -> NDArray[np.float64]:
+def _rows(body: bytes, kind: str, columns: int) -> NDArray[np.float64]:
+    if kind == NPY:
+        return _npy(body, columns)
     if not body:
         raise EmptyBatch
     if len(body) % (8 * columns):
         raise DimensionMismatch(columns, len(body) // 8 % columns, what=f"{len(body)} bytes: the last row", index=-1)
     return np.frombuffer(body, dtype="<f8").reshape(-1, columns)
+
+
+def _npy(body: bytes, columns: int) -> NDArray[np.float64]:
+    """NumPy's format, its header read as the literal it is: nothing is allocated on the word of a header."""
+    wide = 4 if body[6:7] in (b"\x02", b"\x03") else 2
+    start = 8 + wide + int.from_bytes(body[8 : 8 + wide], "little")
+    if body[:6] != b"\x93NUMPY" or not 8 + wide < start <= min(len(body), 4096):
+        raise MalformedBody("the body is not an npy file")
+    try:
+        header = ast.literal_eval(body[8 + wide : start].decode("latin-1").strip())
+        kind, shape, fortran = header["descr"], header["shape"], bool(header["fortran_order"])
+        axes = [int(n) for n in shape]
+    except (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError) as error:
+        raise MalformedBody("the header of the npy file is malformed") from error
+    if kind != "<f8":
+        raise NotANumber(f"the npy file holds {reprlib.repr(kind)}, not little-endian float64", value=kind)
+    if len(axes) != 2 or axes[1] != columns:
+        raise DimensionMismatch(columns, axes[-1] if axes else 0, what=f"an npy file of shape {tuple(axes)[:3]}: row")
+    if axes[0] == 0:
+        raise EmptyBatch
+    if axes[0] < 0 or len(body) - start != 8 * axes[0] * columns:
+        raise MalformedBody(f"the npy file has {len(body) - start} bytes of data, not {axes[0]}×{columns} numbers")
+    return np.frombuffer(body, dtype="<f8", offset=start).reshape(axes, order="F" if fortran else "C")
 
 
 def _raw_labels(column: NDArray[np.float64], spec: Spec) -> NDArray[np.int64]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 
 from service import geometry as g
-from service.certificates import certificate, class_certificates, radius
+from service.certificates import certificate, radius
 from service.errors import InvalidParameter
-from service.learners import LEARNERS, hyperboloid, one_vs_rest, perceptron, second_order, strategic
+from service.geometry import Array
+from service.learners import LEARNERS, hyperboloid, perceptron, second_order, strategic
 from tests.strategies import points
 from tests.streams import flipped, separable
 
@@ -25,7 +29,14 @@ FIRST: dict[str, Any] = {
     "strategic": strategic.init(P2, budget=0.5),
     "hyperboloid": hyperboloid.init(2),
 }
+#: Begun from weights, as from a fit.
+PROMOTED: dict[str, Any] = {
+    "perceptron, promoted": perceptron.init(P2, w=[3.0, -40.0]),
+    "second order, promoted": second_order.init(P2, w=[3.0, -40.0]),
+    "hyperboloid, promoted": hyperboloid.init(2, w=[-2.0, 0.3, -4.0]),
+}
 every_learner = pytest.mark.parametrize("first", FIRST.values(), ids=FIRST.keys())
+every_start = pytest.mark.parametrize("first", [*FIRST.values(), *PROMOTED.values()], ids=[*FIRST, *PROMOTED])
 
 
 def learn(first: Any, X: Any, y: Any) -> Any:
@@ -33,7 +44,7 @@ def learn(first: Any, X: Any, y: Any) -> Any:
     return learner.observe(first, X, y).state
 
 
-@every_learner
+@every_start
 def test_before_any_point_nothing_is_claimed(first: Any) -> None:
     proof = certificate(first, 0.3)
     assert (proof.updates, proof.radius, proof.largest_margin, proof.disproved) == (0, 0.0, None, False)
@@ -41,14 +52,14 @@ def test_before_any_point_nothing_is_claimed(first: Any) -> None:
     assert certificate(first).disproved is None
 
 
-@every_learner
+@every_start
 def test_the_radius_is_the_largest_distance_seen(first: Any) -> None:
     X = points(np.random.default_rng(0), 100, 2, 5.0)
     p = np.zeros(2) if isinstance(first, hyperboloid.State) else P2
     assert certificate(learn(first, X, np.ones(100))).radius == pytest.approx(float(g.distance(p, X).max()), rel=1e-12)
 
 
-@every_learner
+@every_start
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), epsilon=st.sampled_from([0.02, 0.1, 0.5, 1.0]))
 def test_a_true_margin_is_never_disproved(first: Any, seed: int, epsilon: float) -> None:
@@ -71,7 +82,7 @@ def test_rounding_disproves_no_margin_that_is_reached_exactly() -> None:
         assert proof.largest_margin == pytest.approx(proof.margin, rel=1e-4)
 
 
-@every_learner
+@every_start
 def test_noise_disproves_a_margin(first: Any) -> None:
     """With a third of the labels flipped no margin is left, and the certificate says so ever more sharply"""
     rng = np.random.default_rng(1)
@@ -88,6 +99,36 @@ def test_what_is_not_proven_is_none() -> None:
     assert certificate(learn(strategic.init(P2, budget=1.0, estimate=True), X, y), 0.1).bound is None
     assert certificate(learn(hyperboloid.init(2), X[:1], y[:1]), 0.1).bound is None
     assert certificate(learn(hyperboloid.init(2), X, y), 0.1).bound is not None
+    promoted = certificate(learn(second_order.init(P2, w=[1.0, 2.0]), X, y), 0.1)
+    assert promoted.bound is None
+    assert promoted.largest_margin is not None
+    promoted = certificate(learn(strategic.init(P2, budget=1.0, w=[1.0, 2.0]), X, y), 0.1)
+    assert (promoted.bound, promoted.largest_margin, promoted.disproved) == (None, None, False)
+
+
+def test_a_learner_begun_from_weights_keeps_them_in_its_certificate() -> None:
+    """k ≤ (sinh r/sinh ε)² + 2‖w₁‖/sinh ε and ε ≤ asinh(‖w−w₁‖/k), the hyperboloid's times what its w* can be"""
+    X, y, _ = separable(np.random.default_rng(4), 200, P2, 0.2)
+    for first in PROMOTED.values():
+        state = learn(first, X, y)
+        proof, start = certificate(state, 0.2), float(np.linalg.norm(first.start))
+        assert np.array_equal(state.start, first.start)
+        assert state.k > 0
+        assert start > 4
+        r, sinh = proof.radius, math.sinh(0.2)
+        if isinstance(first, perceptron.State):
+            assert proof.bound == pytest.approx((math.sinh(r) / sinh) ** 2 + 2 * start / sinh)
+            moved = float(np.linalg.norm(state.w - state.start))
+            assert proof.largest_margin == pytest.approx(math.asinh(moved / state.k), rel=1e-9)
+        elif isinstance(first, hyperboloid.State):
+            steep = math.sqrt(math.cosh(2 * (r - 0.2))) / sinh
+            assert proof.bound == pytest.approx(math.cosh(2 * r) * steep**2 + 2 * start * steep)
+            moved, cap = float(np.linalg.norm(state.w - state.start)), proof.largest_margin
+            assert cap is not None
+            assert state.k * math.sinh(cap) == pytest.approx(moved * math.sqrt(math.cosh(2 * (r - cap))), rel=1e-9)
+        else:
+            moved = float(np.linalg.norm(state.xi - state.start))
+            assert proof.largest_margin == pytest.approx(math.asinh(moved / state.k), rel=1e-9)
 
 
 def test_only_the_strategic_learner_has_a_wrong_bound_to_show() -> None:
@@ -111,15 +152,6 @@ def test_lengths_are_in_the_units_of_the_curvature() -> None:
     assert four.largest_margin == pytest.approx(one.largest_margin / 2, rel=1e-12)
 
 
-def test_k_classes_have_a_certificate_each() -> None:
-    X = points(np.random.default_rng(3), 60, 2, 3.0)
-    y = np.arange(60) % 3
-    state = one_vs_rest.observe(one_vs_rest.init([perceptron.init(P2)] * 3), X, y).state
-    proofs = class_certificates(state, 0.2)
-    assert [proof.updates for proof in proofs] == [member.k for member in state.members]
-    assert proofs == tuple(certificate(member, 0.2) for member in state.members)
-
-
 @pytest.mark.parametrize("margin", [0.0, -1.0, math.nan, math.inf])
 def test_a_margin_must_be_positive(margin: float) -> None:
     with pytest.raises(InvalidParameter):
@@ -127,8 +159,115 @@ def test_a_margin_must_be_positive(margin: float) -> None:
 
 
 def test_a_margin_beyond_every_float_is_disproved_without_overflow() -> None:
-    for first in FIRST.values():
-        state = learn(first, [[0.3, 0.1], [-0.2, 0.5]], [-1, 1])
+    for first in (*FIRST.values(), *PROMOTED.values()):
+        state = learn(first, [[0.3, 0.1], [-0.2, 0.5], [-0.3, -0.1], [0.2, -0.5]], [-1, 1, 1, -1])
         proof = certificate(state, 1e4)
         assert proof.disproved is True
         assert proof.bound in (None, 0.0)
+
+
+# ------------------------------------------------------------------------------- the best margin there is
+
+
+def best_margin(p: Array, X: Array, y: NDArray[Any], c: float) -> float:
+    """max over w = (cos θ, sin θ) of min y·d(x, H_{w,p}), in the plane: first all around, then near the best"""
+
+    def least(theta: float) -> float:
+        side = g.signed_distance(p, [math.cos(theta), math.sin(theta)], X, c=c)
+        return float((y * side).min())
+
+    around = np.linspace(-math.pi, math.pi, 2001)
+    at = max(around, key=least)
+    near = minimize_scalar(
+        lambda theta: -least(theta), bounds=(at - 0.004, at + 0.004), method="bounded", options={"xatol": 1e-12}
+    )
+    return -float(near.fun)
+
+
+def observed(http: httpx.Client, X: Array, indices: Any, **fields: Any) -> str:
+    sid = str(http.post("/sessions", json={"dimension": 2, **fields}).json()["id"])
+    rows = np.column_stack([X, indices]).tobytes()
+    headers = {"content-type": "application/octet-stream"}
+    assert http.post(f"/sessions/{sid}/observe", content=rows, headers=headers).status_code == 200
+    return sid
+
+
+@pytest.mark.parametrize("algorithm", ["perceptron", "second_order", "strategic"])
+@pytest.mark.parametrize("c", [1.0, 2.0])
+def test_the_best_margin_is_found_and_makes_the_bound_a_number(http: httpx.Client, algorithm: str, c: float) -> None:
+    p = P2 / math.sqrt(c)
+    X, y, _ = separable(np.random.default_rng(5), 300, p, 0.1, c=c)
+    fields = {"algorithm": algorithm, "curvature": c, "reference": p.tolist(), "budget": 0.2}
+    sid = observed(http, X, y > 0, **fields)
+    told = http.get(f"/sessions/{sid}/certificate", params={"margin": "best"}).json()
+    assert told["margin"] == pytest.approx(best_margin(p, X, y, c), rel=1e-6)
+    assert told["margin"] >= 0.1
+    assert (told["points"], told["whole_stream"]) == (300, True)
+    if algorithm != "strategic":  # whose points here are no rational agents'
+        assert told["updates"] <= told["bound"]
+        assert told["disproved"] is False
+    stated = http.get(f"/sessions/{sid}/certificate", params={"margin": repr(told["margin"])}).json()
+    assert {**stated, "points": 300, "whole_stream": True} == told
+
+
+def test_the_best_margin_of_k_classes_is_one_a_class(http: httpx.Client) -> None:
+    rng = np.random.default_rng(6)
+    E = np.array([[1, 0], [-0.5, 0.866], [-0.5, -0.866]])
+    indices = rng.integers(3, size=200)
+    X = g.mobius_add(0.8 * E[indices], points(rng, 200, 2, 0.5))
+    sid = observed(http, X, indices, labels=["a", "b", "c"])
+    told = http.get(f"/sessions/{sid}/certificate?margin=best").json()
+    margins = [best_margin(np.zeros(2), X, np.where(indices == j, 1, -1), 1.0) for j in range(3)]
+    assert [each["margin"] for each in told["classes"]] == pytest.approx(margins, rel=1e-6)
+    assert told["margin"] == min(each["margin"] for each in told["classes"])
+    assert told["bound"] == pytest.approx(sum(each["bound"] for each in told["classes"]))
+    assert told["mistakes"] <= told["bound"]
+    assert all(each["updates"] <= each["bound"] for each in told["classes"])
+
+    mixed = np.where((indices < 2) & (np.arange(200) < 20), 1 - indices, indices)  # some of a and b, but none of c
+    sid = observed(http, X, mixed, labels=["a", "b", "c"])
+    told = http.get(f"/sessions/{sid}/certificate?margin=best").json()
+    assert (told["margin"], told["bound"]) == (None, None)
+    assert [each["margin"] is None for each in told["classes"]] == [True, True, False]
+    assert told["classes"][2]["bound"] is not None
+
+
+def test_points_that_no_classifier_separates_have_no_best_margin(http: httpx.Client) -> None:
+    rng = np.random.default_rng(7)
+    X, y, _ = separable(rng, 200, np.zeros(2), 0.1)
+    sid = observed(http, X, flipped(rng, y, 0.2) > 0)
+    told = http.get(f"/sessions/{sid}/certificate?margin=best").json()
+    assert (told["margin"], told["bound"], told["disproved"]) == (None, None, None)
+    assert told["largest_margin"] is not None
+
+
+def test_the_best_margin_is_that_of_the_points_that_are_kept(http: httpx.Client) -> None:
+    X, y, _ = separable(np.random.default_rng(8), 400, np.zeros(2), 0.1)
+    sid = observed(http, X[:200], y[:200] > 0, keep_points=100)
+    rows = np.column_stack([X[200:300], y[200:300] > 0]).tobytes()
+    http.post(f"/sessions/{sid}/observe", content=rows, headers={"content-type": "application/octet-stream"})
+    told = http.get(f"/sessions/{sid}/certificate?margin=best").json()
+    assert (told["points"], told["whole_stream"], told["observed"]) == (100, False, 300)
+    assert told["margin"] == pytest.approx(best_margin(np.zeros(2), X[200:300], y[200:300], 1.0), rel=1e-6)
+
+
+def test_where_a_class_is_missing_its_label_is_named(http: httpx.Client) -> None:
+    X = points(np.random.default_rng(9), 20, 2, 2.0)
+    for labels, indices, missing in (
+        (["no", "yes"], np.zeros(20), "yes"),
+        (["no", "yes"], np.ones(20), "no"),
+        (["a", "b", "c"], np.zeros(20), "b"),
+        (["a", "b", "c"], np.arange(20) % 2, "c"),
+    ):
+        sid = observed(http, X, indices, labels=labels)
+        answer = http.get(f"/sessions/{sid}/certificate?margin=best")
+        told = answer.json()
+        assert (answer.status_code, told["type"], told["label"]) == (422, "/problems/empty-class", missing)
+    empty = http.post("/sessions", json={"dimension": 2}).json()["id"]
+    assert http.get(f"/sessions/{empty}/certificate?margin=best").json()["type"] == "/problems/empty-class"
+    flat = observed(http, X, np.arange(20) % 2, algorithm="hyperboloid")
+    answer = http.get(f"/sessions/{flat}/certificate?margin=best")
+    assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-parameter")
+    for wrong in ("worst", "", "0", "-1", "nan"):
+        answer = http.get(f"/sessions/{flat}/certificate", params={"margin": wrong})
+        assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-parameter")

@@ -33,6 +33,7 @@ from tests.strategies import points
 from tests.streams import flipped, separable
 
 P3 = np.array([0.2, -0.3, 0.1])
+W3 = np.array([[1.0, 2.0, -1.0], [-3.0, 0.0, 1.0], [0.0, -2.0, 2.0]])
 
 
 class Case(NamedTuple):
@@ -47,12 +48,18 @@ CASES = {
     "perceptron, c=4": Case(perceptron, lambda: perceptron.init(P3 / 2, c=4.0)),
     "second order, a=1": Case(second_order, lambda: second_order.init(P3)),
     "second order, a=0": Case(second_order, lambda: second_order.init(P3, a=0.0)),
+    "second order, promoted": Case(second_order, lambda: second_order.init(P3, a=2.0, w=[1.0, 2.0, -1.0])),
     "strategic": Case(strategic, lambda: strategic.init(P3, budget=0.7)),
     "strategic, estimating": Case(strategic, lambda: strategic.init(P3, budget=2.0, estimate=True)),
+    "strategic, promoted": Case(strategic, lambda: strategic.init(P3, budget=0.7, w=[1.0, 2.0, -1.0])),
     "hyperboloid": Case(hyperboloid, lambda: hyperboloid.init(3)),
+    "hyperboloid, promoted": Case(hyperboloid, lambda: hyperboloid.init(3, w=[0.5, 1.0, 2.0, -1.0])),
     "one vs rest": Case(one_vs_rest, lambda: one_vs_rest.init([perceptron.init(P3)] * 4), (0, 1, 2, 3)),
     "one vs rest, second order": Case(
         one_vs_rest, lambda: one_vs_rest.init([second_order.init(P3, a=0)] * 3), (0, 1, 2)
+    ),
+    "one vs rest, promoted": Case(
+        one_vs_rest, lambda: one_vs_rest.init([perceptron.init(k * P3, w=W3[k]) for k in range(3)]), (0, 1, 2)
     ),
     "one vs rest, hyperboloid": Case(one_vs_rest, lambda: one_vs_rest.init([hyperboloid.init(3)] * 3), (0, 1, 2)),
 }
@@ -205,6 +212,7 @@ def test_bad_parameters_are_named() -> None:
         lambda: perceptron.init([[0.1, 0.2], [0.0, 0.0]]),
         lambda: second_order.init(P3, a=-1.0),
         lambda: second_order.init(P3, a=math.nan),
+        lambda: second_order.init(P3, a=0.0, w=W3[0]),
         lambda: strategic.init(P3, budget=0.0),
         lambda: strategic.init(P3, budget=math.inf),
         lambda: hyperboloid.init(0),
@@ -215,8 +223,19 @@ def test_bad_parameters_are_named() -> None:
     ):
         with pytest.raises(InvalidParameter):
             make()
-    with pytest.raises(DimensionMismatch):
-        perceptron.init(P3, w=[1.0, 2.0])
+    begin: tuple[Callable[[Any], Any], ...] = (
+        lambda w: perceptron.init(P3, w=w),
+        lambda w: second_order.init(P3, w=w),
+        lambda w: strategic.init(P3, budget=1.0, w=w),
+        lambda w: hyperboloid.init(2, w=w),
+    )
+    for first in begin:
+        for w in ([1.0, 2.0], [1.0] * 4, [[1.0, 2.0, 3.0]]):
+            with pytest.raises(DimensionMismatch):
+                first(w)
+        for wrong in (math.nan, math.inf):
+            with pytest.raises(NonFinite):
+                first([0.0, wrong, 1.0])
     with pytest.raises(PointOutsideBall):
         perceptron.init([2.0, 0.0])
 

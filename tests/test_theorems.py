@@ -80,6 +80,41 @@ def test_a_promoted_perceptron_converges_within_its_own_bound(seed: int, margin:
 
 
 @theorem
+@given(seed=seeds, margin=margins, k=st.integers(-4, 6), a=st.sampled_from([0.1, 1.0, 10.0]))
+def test_a_promoted_second_order_disproves_no_true_margin(seed: int, margin: float, k: int, a: float) -> None:
+    """From ξ₁ = a w₁: k sinh ε ≤ ‖ξ − ξ₁‖. There is no bound on k"""
+    rng = np.random.default_rng(seed)
+    p = points(rng, 1, 3, 1.0)[0]
+    X, y, _ = separable(rng, 200, p, margin)
+    state = second_order.init(p, a=a, w=rng.normal(size=3) * 4.0**k)
+    for _ in range(20):
+        state = second_order.observe(state, X, y).state
+        proof = certificate(state, margin)
+        assert proof.bound is None
+        assert proof.disproved is False
+
+
+@theorem
+@given(seed=seeds, margin=margins, k=st.integers(-2, 8), c=st.sampled_from([1.0, 3.0]))
+def test_a_promoted_hyperboloid_converges_within_its_own_bound(seed: int, margin: float, k: int, c: float) -> None:
+    """From w₁: k ≤ cosh 2r cosh 2(r−ε)/sinh² ε + 2‖w₁‖√cosh 2(r−ε)/sinh ε
+
+    Near the origin, where the first term is small.
+    """
+    rng = np.random.default_rng(seed)
+    p = points(rng, 1, 2, 0.4)[0] / math.sqrt(c)
+    X, y, _ = separable(rng, 200, p, margin / math.sqrt(c), radius=1.2, c=c)
+    state = until_clean(hyperboloid, hyperboloid.init(2, c=c, w=rng.normal(size=3) * 4.0**k), X, y)
+    proof = certificate(state, margin / math.sqrt(c))
+    if len(set(y.tolist())) == 2:
+        assert proof.bound is not None
+        assert state.k <= proof.bound
+        assert proof.disproved is False
+    else:
+        assert proof.bound is None
+
+
+@theorem
 @given(seed=seeds, margin=margins, a=st.sampled_from([1e-3, 1.0, 100.0]))
 def test_second_order_errs_within_its_bound(seed: int, margin: float, a: float) -> None:
     """k ≤ √((a + λ_max) log det(A/a)) / sinh ε"""
@@ -163,6 +198,37 @@ def test_strategic_errs_within_the_corrected_bound(seed: int, budget: float, mar
     assert seen.bound is not None
     assert true_bound <= seen.bound * (1 + 1e-9)  # the server sees moved points: valid, only looser
     assert seen.disproved is False
+
+
+def test_a_promoted_strategic_learner_has_no_bound() -> None:
+    """w₁ points the wrong way, u with it: the agent moves, its ṽ is 0, and nothing is learned from it, for ever"""
+    agent, p = np.array([-0.3]), np.zeros(1)
+    state = strategic.init(p, budget=1.0, w=[-1.0])
+    for _ in range(100):
+        moved = strategic_response(agent, p, state.w, state.alpha, 1.0)
+        state = strategic.observe(state, moved, -1, until_change=True).state
+    assert state.k == 100
+    assert abs(state.w[0] + 1) <= 100 * 2.0**-52
+    proof = certificate(state, float(g.distance(p, agent)))  # which is a margin: w* = 1 has it
+    assert (proof.bound, proof.largest_margin, proof.disproved, proof.paper_bound) == (None, None, False, None)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(seed=seeds, budget=st.sampled_from([0.3, 1.0, 3.0]), margin=margins, k=st.integers(-2, 4))
+def test_a_strategic_learner_promoted_on_the_right_side_errs_no_more_than_a_perceptron_would(
+    seed: int, budget: float, margin: float, k: int
+) -> None:
+    """While ⟨w₁,w*⟩ ≥ 0: k ≤ (f(r)/sinh ε)² + 2‖w₁‖/sinh ε and k sinh ε ≤ ‖w−w₁‖; the state does not tell whether"""
+    rng = np.random.default_rng(seed)
+    p = points(rng, 1, 2, 1.0)[0]
+    X, y, w = separable(rng, 60, p, margin, radius=2.0)
+    start = rng.normal(size=2) * 4.0**k
+    start = start if start @ w >= 0 else -start
+    state, mistakes = play(X, y, strategic.init(p, budget=budget, w=start), budget, rounds=400)
+    f, sinh = corrected_radius(float(g.distance(p, X).max()), budget), math.sinh(margin)
+    assert state.k <= (f / sinh) ** 2 + 2 * float(np.linalg.norm(start)) / sinh
+    assert state.k * sinh <= float(np.linalg.norm(state.w - start)) * (1 + 1e-9)
+    assert mistakes[-1] == 0
 
 
 def test_the_papers_strategic_bound_is_wrong_and_the_corrected_one_holds() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from typing import Any
@@ -17,7 +18,18 @@ from service import errors
 from service.geometry import RADIUS_LIMIT
 from service.schemas import OpenSession
 from service.session import Spec
-from service.wire import JSON, RAW, load_json, media_type, read_labelled, read_points, read_query
+from service.wire import (
+    JSON,
+    NDJSON,
+    NPY,
+    RAW,
+    load_json,
+    media_type,
+    read_labelled,
+    read_labels,
+    read_points,
+    read_query,
+)
 
 
 def spec(dimension: int = 2, **fields: Any) -> Spec:
@@ -26,6 +38,16 @@ def spec(dimension: int = 2, **fields: Any) -> Spec:
 
 def body(points: Any, labels: Any) -> bytes:
     return json.dumps({"points": points, "labels": labels}).encode()
+
+
+def lines(*messages: Any) -> bytes:
+    return b"\n".join(json.dumps(message).encode() for message in messages)
+
+
+def npy(rows: Any, version: tuple[int, int] | None = None) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.asarray(rows), version, allow_pickle=False)
+    return file.getvalue()
 
 
 inside = st.floats(-0.49, 0.49)  # four of them are in the ball
@@ -40,15 +62,23 @@ def test_every_way_in_gives_the_same_arrays(X: Any, random: Any) -> None:
     n, d = X.shape
     one = spec(d, labels=["no", 7, "yes"])
     indices = [random.randrange(3) for _ in range(n)]
-    raw = np.column_stack([X, np.array(indices, dtype=float)]).astype("<f8").tobytes()
-    by_json = read_labelled(body(X.tolist(), [one.labels[i] for i in indices]), JSON, one)
-    by_raw = read_labelled(raw, RAW, one)
-    for batch in (by_json, by_raw):
+    labels, rows = [one.labels[i] for i in indices], np.column_stack([X, np.array(indices, dtype="<f8")])
+    messages = [{"label": label, "point": x} for x, label in zip(X.tolist(), labels, strict=True)]
+    for batch in (
+        read_labelled(body(X.tolist(), labels), JSON, one),
+        read_labelled(lines(*messages), NDJSON, one),
+        read_labelled(npy(rows), NPY, one),
+        read_labelled(npy(np.asfortranarray(rows), (2, 0)), NPY, one),
+        read_labelled(rows.tobytes(), RAW, one),
+    ):
         assert batch.X.tobytes() == X.tobytes() and batch.X.shape == (n, d) and batch.X.flags.c_contiguous
         assert batch.indices.tolist() == indices and batch.indices.dtype == np.int64
     for points in (
-        read_points(json.dumps({"points": X.tolist()}).encode(), JSON, one),
-        read_points(X.tobytes(), RAW, one),
+        read_points(json.dumps({"points": X.tolist()}).encode(), JSON, one).X,
+        read_points(lines(*({"point": x} for x in X.tolist())), NDJSON, one).X,
+        read_points(npy(X, (3, 0)), NPY, one).X,
+        read_points(npy(np.asfortranarray(X)), NPY, one).X,
+        read_points(X.tobytes(), RAW, one).X,
         read_query([",".join(map(repr, row)) for row in X.tolist()], one),
     ):
         assert points.tobytes() == X.tobytes()
@@ -57,7 +87,7 @@ def test_every_way_in_gives_the_same_arrays(X: Any, random: Any) -> None:
 def test_one_is_a_batch_of_one() -> None:
     single = read_labelled(b'{"point": [0.1, -0.2], "label": -1}', JSON, spec())
     assert single.X.tolist() == [[0.1, -0.2]] and single.indices.tolist() == [0]
-    assert read_points(b'{"point": [0.1, -0.2]}', JSON, spec()).tolist() == [[0.1, -0.2]]
+    assert read_points(b'{"point": [0.1, -0.2]}', JSON, spec()).X.tolist() == [[0.1, -0.2]]
 
 
 @pytest.mark.parametrize("points", [[[0, 0]], [[0, 0.5], [-0.0, 0]], [[0, 0]] * 100, [[0.5, 0]] * 100])
@@ -160,7 +190,7 @@ def test_what_has_the_length_of_a_point_is_not_one(row: str, error: type[errors.
 
 def test_the_ball_is_that_of_the_session() -> None:
     wide = spec(curvature=0.01)
-    assert read_points(b'{"point": [9, 3]}', JSON, wide).tolist() == [[9.0, 3.0]]
+    assert read_points(b'{"point": [9, 3]}', JSON, wide).X.tolist() == [[9.0, 3.0]]
     with pytest.raises(errors.PointOutsideBall) as caught:
         read_points(b'{"point": [10, 0]}', JSON, wide)
     assert caught.value.members["norm"] == 10
@@ -210,3 +240,217 @@ def test_as_many_labels_as_points(points: int, labels: int) -> None:
     assert caught.value.members == {"points": points, "labels": labels}
     with pytest.raises(errors.EmptyBatch):
         read_labelled(body([], [1] * labels), JSON, spec())
+
+
+# ------------------------------------------------------------------------------------ ndjson
+
+
+def test_a_line_is_an_object_and_a_blank_line_nothing() -> None:
+    text = b'\r\n{"point": [0.1, 0.2], "label": 1}\r\n\n  {"label": -1, "point": [0, 0]}  \n\n'
+    batch = read_labelled(text, NDJSON, spec())
+    assert batch.X.tolist() == [[0.1, 0.2], [0, 0]] and batch.indices.tolist() == [1, 0] and batch.truth is None
+    strange = spec(labels=["}\n{", "\u2028", "},{"])
+    odd = lines(*({"point": [0, 0], "label": label} for label in strange.labels))
+    assert read_labelled(odd, NDJSON, strange).indices.tolist() == [0, 1, 2]
+
+
+GOOD = b'{"point": [0, 0], "label": 1}'
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (b"", errors.EmptyBatch),
+        (b" \n\r\n", errors.EmptyBatch),
+        (GOOD + b"\n[]", errors.MalformedBody),
+        (GOOD + b" " + GOOD, errors.MalformedBody),
+        (GOOD + b"," + GOOD, errors.MalformedBody),
+        (b'{"point": [0,\n0], "label": 1}', errors.MalformedBody),
+        (b'{"point": [{}\n{}], "label": 1}', errors.MalformedBody),
+        (GOOD + b"," + GOOD + b'\n{"point": [{}\n{}], "label": 1}', errors.NotANumber),
+        (GOOD + b"\n{}", errors.InvalidRequest),
+        (b'{"point": [0, 0]}\n{"label": 1}', errors.InvalidRequest),
+        (b'{"point": [0, 0]}\n' + GOOD, errors.InvalidRequest),
+        (GOOD + b'\n{"point": [0, 0], "label": 1, "truth": [0, 0]}', errors.InvalidRequest),
+        (b'{"point": [0, 0]}', errors.InvalidRequest),
+        (b'{"label": 1}', errors.InvalidRequest),
+        (b'{"points": [[0, 0]], "labels": [1]}', errors.UnknownField),
+        (GOOD + b'\n{"point": [0, NaN], "label": 1}', errors.NonFinite),
+        (GOOD + b'\n{"point": [0, true], "label": 1}', errors.NotANumber),
+        (GOOD + b'\n{"point": [0, 0], "label": true}', errors.UnknownLabel),
+        (GOOD + b"\n\xff", errors.MalformedBody),
+        (GOOD + b'\n{"point": [0, 0], "label": "\\ud800"}', errors.MalformedBody),
+    ],
+)
+def test_lines_that_are_refused(text: bytes, error: type[errors.HorocycleError]) -> None:
+    with pytest.raises(error) as caught:
+        read_labelled(text, NDJSON, spec())
+    assert type(caught.value) is error
+
+
+def test_the_first_bad_line_is_named() -> None:
+    for bad, error in (
+        ('{"point": [0, 1.5], "label": 1}', errors.PointOutsideBall),
+        ('{"point": [0], "label": 1}', errors.DimensionMismatch),
+        ('{"point": [0, 0], "label": 7}', errors.UnknownLabel),
+        ('{"label": 1}', errors.InvalidRequest),
+        ("7", errors.MalformedBody),
+    ):
+        with pytest.raises(error) as caught:
+            read_labelled(b"\n".join([GOOD, b"", GOOD, bad.encode(), GOOD, bad.encode()]), NDJSON, spec())
+        assert caught.value.members["index"] == 2
+
+
+# --------------------------------------------------------------------------------------- npy
+
+
+def header(text: str, data: bytes = bytes(24), magic: bytes = b"\x93NUMPY\x01\x00") -> bytes:
+    return magic + len(text).to_bytes(2, "little") + text.encode("latin-1") + data
+
+
+HEADER = "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 3)}"
+
+
+def test_an_npy_file_is_read_by_its_header_alone() -> None:
+    assert read_labelled(header(HEADER), NPY, spec()).X.tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("file", "error"),
+    [
+        (b"", errors.MalformedBody),
+        (b"\x93NUMPY", errors.MalformedBody),
+        (header(HEADER, magic=b"\x93NUMPX\x01\x00"), errors.MalformedBody),
+        (header(HEADER)[:-1], errors.MalformedBody),
+        (header(HEADER) + b"\0", errors.MalformedBody),
+        (header(HEADER, b""), errors.MalformedBody),
+        (header(HEADER.replace("(1, 3)", "(10**9, 3)")), errors.MalformedBody),
+        (header(HEADER.replace("(1, 3)", "(1000000000000, 3)")), errors.MalformedBody),
+        (header(HEADER.replace("(1, 3)", "(-1, 3)")), errors.MalformedBody),
+        (header(HEADER.replace("(1, 3)", "(1e999, 3)")), errors.MalformedBody),
+        (header(HEADER.replace("(1, 3)", "7")), errors.MalformedBody),
+        (header(HEADER.replace("(1, 3)", "('a', 3)")), errors.MalformedBody),
+        (header("{}"), errors.MalformedBody),
+        (header("["), errors.MalformedBody),
+        (header("[" * 2000), errors.MalformedBody),
+        (header("__import__('os').abort()"), errors.MalformedBody),
+        (header("\0"), errors.MalformedBody),
+        (header(HEADER.ljust(5000)), errors.MalformedBody),
+        (npy(np.zeros((0, 3))), errors.EmptyBatch),
+        (npy(np.zeros((2, 2))), errors.DimensionMismatch),
+        (npy(np.zeros(3)), errors.DimensionMismatch),
+        (npy(np.zeros((1, 1, 3))), errors.DimensionMismatch),
+        (npy(np.float64(1)), errors.DimensionMismatch),
+        (npy(np.zeros((1, 3), dtype=">f8")), errors.NotANumber),
+        (npy(np.zeros((1, 3), dtype="<f4")), errors.NotANumber),
+        (npy(np.zeros((1, 3), dtype="<i8")), errors.NotANumber),
+        (npy(np.array([["a", "b", "c"]])), errors.NotANumber),
+        (npy(np.zeros(1, dtype=[("a", "<f8"), ("b", "<f8"), ("c", "<f8")])), errors.NotANumber),
+        (header(HEADER.replace("<f8", "|O")), errors.NotANumber),
+        (npy([[0.1, np.nan, 0]]), errors.NonFinite),
+        (npy([[0.1, 1.0, 0]]), errors.PointOutsideBall),
+        (npy([[0.1, 0.1, 2.0]]), errors.UnknownLabel),
+    ],
+)
+def test_npy_files_that_are_refused(file: bytes, error: type[errors.HorocycleError]) -> None:
+    with pytest.raises(error) as caught:
+        read_labelled(file, NPY, spec())
+    assert type(caught.value) is error
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(st.integers(0, 200), st.binary(min_size=1, max_size=6))
+def test_a_damaged_npy_file_is_an_error_of_ours(at: int, damage: bytes) -> None:
+    whole = npy([[0.1, 0.2, 1.0], [0.3, 0.1, 0.0]])
+    try:
+        batch = read_labelled(whole[:at] + damage + whole[at + len(damage) :], NPY, spec())
+    except errors.InvalidInput:
+        return
+    assert batch.X.shape == (2, 2)
+
+
+# ------------------------------------------------------------------------------- truth and ids
+
+
+def test_the_truth_comes_along() -> None:
+    both = read_labelled(
+        b'{"points": [[0, 0], [0.1, 0]], "labels": [1, 1], "truth": [[0.2, 0], [0, 0.3]]}', JSON, spec()
+    )
+    one = read_labelled(b'{"point": [0, 0], "label": 1, "truth": [0.2, 0]}', JSON, spec())
+    line = read_labelled(lines({"point": [0, 0], "label": 1, "truth": [0.2, 0]}), NDJSON, spec())
+    for batch, truth in ((both, [[0.2, 0], [0, 0.3]]), (one, [[0.2, 0]]), (line, [[0.2, 0]])):
+        assert batch.truth is not None and batch.truth.tolist() == truth
+    rest = both[1:].truth
+    assert rest is not None and rest.tolist() == [[0, 0.3]]
+
+
+@pytest.mark.parametrize(
+    ("truth", "error"),
+    [
+        ("[[0, 0], [0, 0]]", errors.LengthMismatch),
+        ("[]", errors.LengthMismatch),
+        ("[0, 0]", errors.LengthMismatch),
+        ("[0]", errors.NotANumber),
+        ("null", errors.InvalidRequest),
+        ("1", errors.InvalidRequest),
+        ("[[0]]", errors.DimensionMismatch),
+        ("[[0, 1]]", errors.PointOutsideBall),
+        ("[[0, NaN]]", errors.NonFinite),
+        ('[["a", 0]]', errors.NotANumber),
+    ],
+)
+def test_a_truth_that_is_refused(truth: str, error: type[errors.HorocycleError]) -> None:
+    with pytest.raises(error):
+        read_labelled(f'{{"points": [[0, 0]], "labels": [1], "truth": {truth}}}'.encode(), JSON, spec())
+
+
+def test_ids_are_strings_and_integers_and_no_two_are_one() -> None:
+    values = [1, "1", "", "a", "ä", '"1"', -1, 0]
+    with pytest.raises(errors.InvalidRequest):  # the empty one
+        read_points(json.dumps({"points": [[0, 0]] * 8, "ids": values}).encode(), JSON, spec())
+    values.remove("")
+    many = read_points(json.dumps({"points": [[0, 0]] * 7, "ids": values}).encode(), JSON, spec())
+    by_line = read_points(lines(*({"point": [0, 0], "id": value} for value in values)), NDJSON, spec())
+    late = read_labels(json.dumps({"ids": values, "labels": [1] * 7}).encode(), JSON, spec())
+    assert many.ids == by_line.ids == late.ids and len(set(many.ids)) == 7
+    assert [json.loads(id) for id in many.ids] == values
+    assert read_points(b'{"point": [0, 0], "id": 7}', JSON, spec()).ids == ("7",)
+    assert read_points(b'{"point": [0, 0]}', JSON, spec()).ids == ()
+
+
+@pytest.mark.parametrize(
+    "id", ["true", "null", "1.0", "1e3", "[]", "{}", "NaN", '""', f'"{"a" * 201}"', "1" + "0" * 300]
+)
+def test_what_is_no_id(id: str) -> None:
+    for text in (f'{{"points": [[0, 0]], "ids": [{id}]}}', f'{{"point": [0, 0], "id": {id}}}'):
+        with pytest.raises(errors.InvalidRequest):
+            read_points(text.encode(), JSON, spec())
+    with pytest.raises(errors.InvalidRequest):
+        read_labels(f'{{"id": {id}, "label": 1}}'.encode(), JSON, spec())
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('{"ids": [], "labels": []}', errors.EmptyBatch),
+        ('{"ids": ["a"], "labels": []}', errors.LengthMismatch),
+        ('{"ids": ["a", "a"], "labels": [1, 1]}', errors.InvalidRequest),
+        ('{"ids": ["a"]}', errors.InvalidRequest),
+        ('{"labels": [1]}', errors.InvalidRequest),
+        ('{"ids": "a", "labels": [1]}', errors.InvalidRequest),
+        ('{"ids": ["a"], "id": "a", "labels": [1]}', errors.InvalidRequest),
+        ('{"ids": ["a"], "labels": [2]}', errors.UnknownLabel),
+        ('{"ids": ["a"], "labels": [1], "points": [[0, 0]]}', errors.UnknownField),
+        ("[]", errors.InvalidRequest),
+    ],
+)
+def test_late_labels_that_are_refused(text: str, error: type[errors.HorocycleError]) -> None:
+    with pytest.raises(error):
+        read_labels(text.encode(), JSON, spec())
+
+
+def test_as_many_ids_as_points() -> None:
+    with pytest.raises(errors.LengthMismatch):
+        read_points(b'{"points": [[0, 0], [0, 0]], "ids": ["a"]}', JSON, spec())
+    with pytest.raises(errors.InvalidRequest):
+        read_points(lines({"point": [0, 0], "id": "a"}, {"point": [0, 0]}), NDJSON, spec())

@@ -59,8 +59,10 @@ def unit_point(p: ArrayLike, c: float) -> Array:
     return np.asarray(points[0] * math.sqrt(c))
 
 
-def weights(w: ArrayLike, d: int) -> Array:
-    """d finite weights"""
+def weights(w: ArrayLike | None, d: int) -> Array:
+    """d finite weights; none: zeros"""
+    if w is None:
+        return np.zeros(d)
     given = np.array(w, dtype=np.float64)
     if given.shape != (d,):
         raise DimensionMismatch(expected=d, got=given.size, what="weights")

@@ -18,25 +18,27 @@ from numpy.typing import ArrayLike
 from service.errors import InvalidParameter
 from service.geometry import Array
 from service.learners import loops
-from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_points
+from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_points, weights
 
 
 @dataclass(frozen=True)
 class State:
     c: float  # curvature −c
     w: Array  # weights, time first
+    start: Array  # w₁, the weights it began with: 0, unless promoted from a fit
     seen_negative: bool
     seen_positive: bool
     k: int  # updates
     reach: float  # max sinh²(r/2), r = d(0, x)
 
 
-def init(d: int, *, c: float = 1.0) -> State:
+def init(d: int, *, c: float = 1.0, w: ArrayLike | None = None) -> State:
     if not isinstance(d, int) or d < 1:
         raise InvalidParameter("dimension", d, "a positive integer")
     if not 0 < c < math.inf:
         raise InvalidParameter("curvature c", c, "a positive number")
-    return State(float(c), np.zeros(d + 1), seen_negative=False, seen_positive=False, k=0, reach=0.0)
+    start = weights(w, d + 1)
+    return State(float(c), start, start, seen_negative=False, seen_positive=False, k=0, reach=0.0)
 
 
 def has_boundary(state: State) -> bool:

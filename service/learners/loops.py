@@ -415,3 +415,55 @@ def hyperboloid(
             if until_change:
                 return i + 1, w, k, reach, ratios, changed
     return n, w, k, reach, ratios, changed
+
+
+@_compiled(
+    types.Tuple((types.uint8[::1], _i8, _i8, _i8, _f8, _f8, types.int64[::1], types.int64[::1]))(
+        types.Array(types.boolean, 1, "C", readonly=True),
+        types.Array(types.uint8, 1, "C", readonly=True),
+        _i8,
+        _i8,
+        _i8,
+        _i8,
+        _f8,
+        _f8,
+        _i8,
+        _f8,
+        _f8,
+    )
+)
+def tally(
+    wrong: Flags,
+    window: NDArray[np.uint8],
+    seen: int,
+    block: int,
+    n: int,
+    errors: int,
+    m: float,
+    low: float,
+    size: int,
+    delta: float,
+    threshold: float,
+) -> tuple[NDArray[np.uint8], int, int, int, float, float, NDArray[np.int64], NDArray[np.int64]]:
+    """The newest mistakes as a ring, mistakes in each `size` points, and Page and Hinkley's test: see service.tally"""
+    window = window.copy()
+    blocks = np.empty(wrong.size // size + 1, dtype=np.int64)
+    alarms = np.empty(wrong.size, dtype=np.int64)
+    full, raised = 0, 0
+    for i in range(wrong.size):
+        x = 1 if wrong[i] else 0
+        window[(seen + i) % window.size] = x
+        block += x
+        if (seen + i + 1) % size == 0:
+            blocks[full] = block
+            full += 1
+            block = 0
+        n += 1
+        errors += x
+        m += x - errors / n - delta
+        low = min(low, m)
+        if m - low > threshold:
+            alarms[raised] = seen + i + 1
+            raised += 1
+            n, errors, m, low = 0, 0, 0.0, 0.0
+    return window, block, n, errors, m, low, blocks[:full].copy(), alarms[:raised].copy()

@@ -32,7 +32,7 @@ class State:
 def init(p: ArrayLike, *, c: float = 1.0, w: ArrayLike | None = None) -> State:
     """At the reference point p; from the weights w, in lifted coordinates, when there are some already."""
     p = unit_point(p, c)
-    start = np.zeros_like(p) if w is None else weights(w, p.size)
+    start = weights(w, p.size)
     return State(c=float(c), p=p, w=start, start=start, k=0, reach=0.0)
 
 

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from service.errors import InvalidParameter
 from service.geometry import Array
 from service.learners import loops
-from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_point, unit_points
+from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_point, unit_points, weights
 
 #: The rounding of z turns it by up to eps·σ_x, some 4e-11 at the radius limit; this is well above it.
 RANK_TOLERANCE = 1e-9
@@ -35,6 +35,7 @@ class State:
     a: float  # regularisation; 0 = pseudo-inverse
     w: Array  # A⁻¹ξ
     xi: Array  # ξ
+    start: Array  # ξ₁, which it began with: 0, unless promoted from a fit
     factor: Array  # U, upper triangular, UᵀU = A
     basis: Array  # orthonormal rows spanning the mistakes, while rank < d; no rows after that
     rank: int
@@ -42,14 +43,28 @@ class State:
     reach: float  # max sinh²(r/2), r = d(p, x)
 
 
-def init(p: ArrayLike, *, c: float = 1.0, a: float = 1.0) -> State:
+def init(p: ArrayLike, *, c: float = 1.0, a: float = 1.0, w: ArrayLike | None = None) -> State:
+    """From the weights w, in lifted coordinates, when there are some already: ξ₁ = a·w"""
     if not 0 <= a < math.inf:
         raise InvalidParameter("a", a, "0 or a positive number")
     p = unit_point(p, c)
-    d, zero = p.size, np.zeros_like(p)
+    start = weights(w, p.size)
+    if start.any() and a == 0:
+        raise InvalidParameter("a", a, "a positive number: a pseudo-inverse of nothing cannot begin from weights")
+    d, xi = p.size, a * start
     basis, rank = (np.empty((0, d)), d) if a > 0 else (np.zeros((d, d)), 0)
     return State(
-        float(c), p, float(a), w=zero, xi=zero, factor=math.sqrt(a) * np.eye(d), basis=basis, rank=rank, k=0, reach=0.0
+        float(c),
+        p,
+        float(a),
+        w=start,
+        xi=xi,
+        start=xi,
+        factor=math.sqrt(a) * np.eye(d),
+        basis=basis,
+        rank=rank,
+        k=0,
+        reach=0.0,
     )
 
 

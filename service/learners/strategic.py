@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from service.errors import InvalidParameter
 from service.geometry import RADIUS_LIMIT, Array, distance
 from service.learners import loops
-from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_point, unit_points
+from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_point, unit_points, weights
 
 #: How near to the threshold, relative to max(α, r), is on it. The round trip above loses at most 1e-10 of it.
 TOLERANCE = 1e-9
@@ -41,6 +41,7 @@ class State:
     c: float  # curvature −c
     p: Array  # reference point, in the unit ball
     w: Array  # weights, in tangent coordinates
+    start: Array  # w₁, the weights it began with: 0, unless promoted from a fit
     alpha: float  # the budget, or its estimate, in the unit ball
     estimating: bool
     evidence: Array  # the smallest distances below the threshold at which agents stayed, ascending, ∞ where none
@@ -48,13 +49,13 @@ class State:
     reach: float  # max sinh²(r/2), r = d(p, x)
 
 
-def init(p: ArrayLike, *, budget: float, c: float = 1.0, estimate: bool = False) -> State:
+def init(p: ArrayLike, *, budget: float, c: float = 1.0, estimate: bool = False, w: ArrayLike | None = None) -> State:
     """`budget` is α; with `estimate`, where its estimate starts: better too high than too low."""
     if not 0 < budget < math.inf:
         raise InvalidParameter("budget", budget, "a positive number")
     p = unit_point(p, c)
-    evidence = np.full(EVIDENCE, np.inf)
-    return State(float(c), p, np.zeros_like(p), budget * math.sqrt(c), estimate, evidence, k=0, reach=0.0)
+    start, evidence = weights(w, p.size), np.full(EVIDENCE, np.inf)
+    return State(float(c), p, start, start, budget * math.sqrt(c), estimate, evidence, k=0, reach=0.0)
 
 
 def score(state: State, X: ArrayLike) -> Array:

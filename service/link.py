@@ -1,0 +1,114 @@
+"""The line to Redis: one command at a time, by a deadline, and what it means when no reply came.
+
+redis-py's own retries are off: a command whose reply was lost may have run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from redis.asyncio.connection import ConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    BusyLoadingError,
+    ConnectionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
+
+from service import scripts
+from service.errors import OutcomeUnknown, StoreFull, StoreReadOnly, StoreUnavailable
+from service.keys import epoch_key, server_key
+
+CUT_OFF = (ConnectionError, TimeoutError, asyncio.TimeoutError, OSError)
+
+
+class Link:
+    def __init__(self, url: str, *, deadline: float = 5.0) -> None:
+        self._deadline = deadline
+        self._pool = ConnectionPool.from_url(
+            url,
+            protocol=2,  # replies have the same shapes whatever the client's default
+            retry=Retry(NoBackoff(), 0),
+            socket_timeout=None,  # redis-py's own would end a wait for events; deadlines are ours
+            socket_connect_timeout=deadline,
+            redis_connect_func=self._connected,
+        )
+        self._epoch: int | None = None
+
+    async def close(self) -> None:
+        await self._pool.disconnect()
+
+    # --------------------------------------------------------------------------------- epoch
+
+    async def epoch(self) -> int:
+        """Grows whenever another server answers; a client that sees it shrink knows that something was lost."""
+        if self._epoch is None:
+            info = await self.call("INFO", "server")
+            run_id = next(line for line in info.split(b"\r\n") if line.startswith(b"run_id:"))
+            try:
+                self._epoch = int(await self.script(scripts.EPOCH, [epoch_key(), server_key()], run_id))
+            except (StoreFull, StoreReadOnly):  # not written now, so asked for again
+                return int(await self.call("GET", epoch_key()) or 0)
+        return self._epoch
+
+    async def _connected(self, connection: Any) -> None:
+        self._epoch = None  # this may be another server
+        await connection.on_connect()
+
+    async def ping(self) -> None:
+        await self.call("PING")
+
+    # ------------------------------------------------------------------------------ the wire
+
+    async def script(self, script: str, keys: list[str], *args: Any, lost: type[Exception] = StoreUnavailable) -> Any:
+        try:
+            return await self.call("EVALSHA", scripts.DIGESTS[script], len(keys), *keys, *args, lost=lost)
+        except NoScriptError:
+            return await self.call("EVAL", script, len(keys), *keys, *args, lost=lost)
+
+    async def call(self, *command: Any, lost: type[Exception] = StoreUnavailable, patience: float | None = None) -> Any:
+        """One command. `lost` says what it means when it was sent and no reply came."""
+        try:
+            async with asyncio.timeout(self._deadline):
+                connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+        except (*CUT_OFF, BusyLoadingError) as error:
+            self._epoch = None
+            raise StoreUnavailable("the store does not answer") from error
+        try:
+            async with asyncio.timeout(patience or self._deadline):
+                await connection.send_command(*command)
+                return await connection.read_response()
+        except CUT_OFF as error:
+            self._epoch = None
+            await connection.disconnect()
+            raise (OutcomeUnknown() if lost is OutcomeUnknown else StoreUnavailable("the store was cut off")) from error
+        except NoScriptError:
+            raise
+        except RedisError as error:
+            raise _refusal(error) from error
+        except asyncio.CancelledError:
+            await connection.disconnect()  # its reply must not be read by the next caller
+            raise
+        finally:
+            await self._pool.release(connection)
+
+
+def _refusal(error: RedisError) -> Exception:
+    """Why the store said no; nothing was written"""
+    text = str(error)
+    if isinstance(error, OutOfMemoryError) or "OOM" in text:
+        return StoreFull("the store has no room left")
+    if isinstance(error, ReadOnlyError) or "READONLY" in text:
+        return StoreReadOnly("the store takes no writes at the moment")
+    if isinstance(error, (BusyLoadingError, ResponseError)) and any(
+        word in text for word in ("LOADING", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "BUSY", "loading")
+    ):
+        return StoreUnavailable(f"the store is not ready: {text}")
+    return error

@@ -1,0 +1,123 @@
+"""What is counted beside the learner: however a stream is cut, the same; and the textbook's test for drift."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service import tally
+from service.errors import StateCorrupt
+from service.tally import BLOCK, WINDOW, Tally
+
+
+def page_hinkley(errors: Sequence[Any], delta: float = 0.02, threshold: float = 50.0) -> list[int]:
+    """The positions of the alarms, as the textbook has it: m_T = Σ (x_t − x̄_t − δ), alarm when m_T − min m_t > λ"""
+    alarms: list[int] = []
+    start, m, low, total = 0, 0.0, 0.0, 0
+    for t, x in enumerate(map(int, errors), 1):
+        total += x
+        m += x - total / (t - start) - delta
+        low = min(low, m)
+        if m - low > threshold:
+            alarms.append(t)
+            start, m, low, total = t, 0.0, 0.0, 0
+    return alarms
+
+
+def folded(parts: Sequence[Any]) -> tuple[Tally, list[int], list[int]]:
+    state, log, alarms = Tally(), [], []
+    for part in parts:
+        counted = tally.observe(state, np.array(part, dtype=bool))
+        state = counted.tally
+        log += counted.log.tolist()
+        alarms += counted.alarms.tolist()
+    return state, log, alarms
+
+
+def same(a: Tally, b: Tally) -> bool:
+    """Bit for bit, in memory and packed"""
+    equal = [np.array_equal(getattr(a, each.name), getattr(b, each.name)) for each in fields(Tally)]
+    return all(equal) and a.pack() == b.pack()
+
+
+#: error rates that rise and fall, long enough for the ring and the log to go round
+streams = st.builds(
+    lambda seed, rates: np.concatenate([np.random.default_rng(seed).random(700) < rate for rate in rates]),
+    st.integers(0, 2**32 - 1),
+    st.lists(st.sampled_from([0.0, 0.05, 0.5, 1.0]), min_size=1, max_size=8),
+)
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(streams, st.lists(st.integers(0, 5600), max_size=12))
+def test_a_batch_is_a_fold_however_it_is_cut(wrong: Any, cuts: list[int]) -> None:
+    whole = folded([wrong])
+    parts = folded(np.split(wrong, sorted(cuts)))
+    assert same(whole[0], parts[0]) and whole[1:] == parts[1:]
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(streams)
+def test_it_counts_what_counting_by_hand_counts(wrong: Any) -> None:
+    state, log, alarms = folded([wrong])
+    n = len(wrong)
+    assert state.seen == n and state.window_size == min(n, WINDOW)
+    assert state.window_mistakes == wrong[-WINDOW:].sum()
+    assert log == [wrong[at : at + BLOCK].sum() for at in range(0, n - BLOCK + 1, BLOCK)]
+    assert state.block == wrong[n - n % BLOCK :].sum()
+    assert alarms == page_hinkley(wrong)
+    assert (state.alarms, state.last_alarm) == (len(alarms), alarms[-1] if alarms else 0)
+
+
+def test_one_by_one_is_the_same_too() -> None:
+    wrong = np.random.default_rng(1).random(2500) < np.repeat([0.02, 0.7], 1250)
+    whole, single = folded([wrong]), folded([[x] for x in wrong])
+    assert same(whole[0], single[0]) and whole[1:] == single[1:]
+    assert len(whole[2]) > 0
+
+
+def test_a_tally_survives_its_bytes() -> None:
+    state, _, _ = folded([np.random.default_rng(2).random(12_345) < 0.3])
+    assert same(Tally.unpack(state.pack()), state)
+    assert same(Tally.unpack(Tally().pack()), Tally())
+    for damaged in (b"", state.pack()[:-1], state.pack() + b"\0"):
+        with pytest.raises(StateCorrupt):
+            Tally.unpack(damaged)
+
+
+def test_its_input_is_left_as_it_was() -> None:
+    before = folded([np.ones(10, dtype=bool)])[0]
+    packed = before.pack()
+    tally.observe(before, np.ones(2000, dtype=bool))
+    assert before.pack() == packed
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.05, 0.2, 0.5, 0.8, 1.0])
+def test_a_false_alarm_is_rare(rate: float) -> None:
+    """Errors that stay what they are: of a million points at most a few raise one"""
+    wrong = np.random.default_rng(3).random(1_000_000) < rate
+    assert tally.observe(Tally(), wrong).tally.alarms <= 3
+
+
+def test_a_rise_is_found_soon() -> None:
+    """From 5 % to 50 %: after some 130 points; never before it"""
+    delays = []
+    for seed in range(50):
+        wrong = np.random.default_rng(seed).random(4000) < np.repeat([0.05, 0.5], 2000)
+        delays.append(int(tally.observe(Tally(), wrong).alarms[0]) - 2000)
+    assert 0 < min(delays) and max(delays) < 300
+    assert 110 < np.mean(delays) < 150
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.integers(2, 5), st.data())
+def test_the_confusion_counts_pairs(K: int, data: st.DataObject) -> None:
+    pairs = data.draw(st.lists(st.tuples(st.integers(0, K - 1), st.integers(0, K - 1)), min_size=1, max_size=50))
+    true, decided = (np.array(column) for column in zip(*pairs, strict=True))
+    assert tally.confusion(true, decided, K) == {pair: pairs.count(pair) for pair in set(pairs)}

@@ -1,0 +1,181 @@
+"""What Prometheus is told, over all workers; the id of every request; logs that a machine can read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import numpy as np
+import pytest
+import redis
+
+from service.keys import state_key
+from tests.faults.stream import alive, two_workers
+from tests.running import Running, service, wait_until_ready
+from tests.sse import Sent, listening, spoken
+from tests.strategies import points
+from tests.test_stream import opened, raw
+
+RAW = {"content-type": "application/octet-stream"}
+OBSERVE = '{method="POST",route="/sessions/{id}/observe",status="%s"}'
+
+
+def exposed(url: str) -> dict[str, float]:
+    """Every sample by its name and labels"""
+    answer = httpx.get(f"{url}/metrics", timeout=30)
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/plain")
+    found: dict[str, float] = {}
+    for line in answer.text.splitlines():
+        if not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            assert name not in found
+            found[name] = float(value)
+    return found
+
+
+@contextmanager
+def only(running: Running, pid: int) -> Iterator[None]:
+    """Meanwhile the other workers are stopped"""
+    others = [other for other in running.worker_pids if other != pid]
+    for other in others:
+        os.kill(other, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for other in others:
+            os.kill(other, signal.SIGCONT)
+
+
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"not after {seconds} s"
+        time.sleep(0.02)
+
+
+def test_counters_are_those_of_both_workers_and_survive_them(mortal: Running) -> None:
+    """Each worker serves while the other is stopped; then one is killed, and nothing that was counted is lost"""
+    first, second = two_workers(mortal)
+    rng = np.random.default_rng(1)
+    X, indices = points(rng, 60, 2, 3.0), rng.integers(0, 2, size=60)
+    before, mistakes = exposed(mortal.url), 0
+    with httpx.Client(base_url=mortal.url, timeout=30) as http:
+        sid = opened(http, {"dimension": 2})
+    for pid, start in ((first, 0), (second, 30)):
+        with only(mortal, pid), httpx.Client(base_url=mortal.url, timeout=30) as http:
+            for at in range(start, start + 30, 5):
+                body = raw(X[at : at + 5], indices[at : at + 5])
+                answer = http.post(f"/sessions/{sid}/observe", content=body, headers=RAW)
+                mistakes += answer.json()["mistakes"]
+            assert http.post(f"/sessions/{sid}/observe", json={"point": [2, 0], "label": 1}).status_code == 422
+            assert http.get("/nowhere/at/all").status_code == 404
+
+    def counted() -> dict[str, float]:
+        after = exposed(mortal.url)
+        return {name: after[name] - before.get(name, 0) for name in after}
+
+    def require() -> None:
+        grown = counted()
+        assert grown["horocycle_points_total"] == 60
+        assert grown["horocycle_mistakes_total"] == mistakes > 0
+        assert grown["horocycle_commits_total"] == grown["horocycle_commit_seconds_count"] == 12
+        assert grown["horocycle_requests_total" + OBSERVE % 200] == 12
+        assert grown["horocycle_requests_total" + OBSERVE % 422] == 2
+        assert grown['horocycle_requests_total{method="any",route="none",status="404"}'] == 2
+        assert grown['horocycle_requests_total{method="POST",route="/sessions",status="201"}'] == 1
+        assert grown['horocycle_request_seconds_count{route="/sessions/{id}/observe"}'] == 14
+
+    require()
+    os.kill(first, signal.SIGKILL)
+    until(lambda: not alive(first))
+    wait_until_ready(mortal.url)
+    require()
+    assert exposed(mortal.url)["horocycle_store_up"] == 1
+
+
+def test_gauges_of_the_dead_vanish(mortal: Running) -> None:
+    first, second = two_workers(mortal)
+    until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 0)
+    with httpx.Client(base_url=mortal.url, timeout=30) as http:
+        sid = opened(http, {"dimension": 2})
+    streams: list[Iterator[Sent]] = []  # one that nobody holds is closed
+    with ExitStack() as one, ExitStack() as other:
+        for pid, held in ((first, one), (second, other)):
+            with only(mortal, pid):  # a new connection, which only that worker can take
+                http = held.enter_context(httpx.Client(base_url=mortal.url, timeout=30))
+                streams.append(held.enter_context(listening(http, sid)))
+                assert spoken(streams[-1], 1)[0].name == "reset"
+        assert exposed(mortal.url)["horocycle_event_streams"] == 2
+        os.kill(first, signal.SIGKILL)
+        until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 1)
+        other.close()
+        until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 0)
+    assert exposed(mortal.url)["horocycle_queue_length"] == 0
+
+
+# ----------------------------------------------------------------------------------- the id of a request
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/health/live"),
+        ("GET", "/sessions"),
+        ("GET", "/sessions/never/predict?x=0,0"),
+        ("POST", "/sessions/never/observe"),
+        ("POST", "/sessions"),
+        ("GET", "/nowhere"),
+        ("PUT", "/sessions"),
+        ("GET", "/docs"),
+    ],
+)
+def test_every_answer_has_the_id_of_its_request(http: httpx.Client, method: str, path: str) -> None:
+    for good in ("a", "A-1_b.c:d", uuid4().hex, "x" * 64):
+        assert http.request(method, path, headers={"X-Request-ID": good}).headers.get_list("x-request-id") == [good]
+    made = set()
+    for bad in (None, "", "x" * 65, "a b", "ä".encode(), b'"; drop', "{}"):
+        headers: dict[str, Any] = {} if bad is None else {"X-Request-ID": bad}
+        [name] = http.request(method, path, headers=headers).headers.get_list("x-request-id")
+        assert re.fullmatch(r"[0-9a-f]{16}", name)
+        made.add(name)
+    assert len(made) == 7
+
+
+# ------------------------------------------------------------------------------------------------- logs
+
+
+def test_logs_are_lines_of_json_with_the_ids_of_requests(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with (
+        service(tmp_path / "data", HOROCYCLE_ACCESS_LOG="true") as running,
+        httpx.Client(base_url=running.url, timeout=30) as http,
+        redis.Redis.from_url(running.redis_url) as store,
+    ):
+        sid = opened(http, {"dimension": 2})
+        store.set(state_key(sid), b"damaged")
+        for path, name in ((f"/sessions/{sid}/predict?x=0,0", "hot"), (f"/sessions/{sid}", "cold"), ("/no", "none")):
+            http.get(path, headers={"X-Request-ID": name})
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert lines
+    for line in lines:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line["time"])
+        assert line["level"] in ("info", "warning", "error") and line["logger"] and line["message"]
+    told = {
+        line["request_id"]: (line["method"], line["path"], line["status"])
+        for line in lines
+        if line["logger"] == "service.access"
+    }
+    assert told["hot"] == ("GET", f"/sessions/{sid}/predict", 500)
+    assert told["cold"] == ("GET", f"/sessions/{sid}", 500)
+    assert told["none"] == ("GET", "/no", 404)
+    assert all(line["ms"] >= 0 for line in lines if line["logger"] == "service.access")
+    errors = [line["request_id"] for line in lines if line["level"] == "error"]
+    assert errors == ["hot", "cold"]  # the damage is logged on behalf of the request that met it
