@@ -1,0 +1,229 @@
+"""Batch classifiers: fitted to labelled points once, with the duality gap that proves it, and then only asked.
+
+    svm        one-vs-rest on features at a reference point a class (two classes: one), Platt's probabilities
+    softmax    multinomial logistic regression on hyperboloid coordinates and a constant: no reference point, calibrated
+
+A classifier of two classes has one row of weights, which points to the last class.
+Scores: for svm the signed hyperbolic distance to the boundary, n×K for K > 2 (the boundary of tangent features is the
+geodesic that lifted ones with the same weights have); for features without a reference point ⟨w,f⟩; for softmax the
+logits (two classes: their difference). A row of any of them depends, bit for bit, on that point alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service import calibration, reference, softmax, svm
+from service.errors import EmptyClass, FitFailed, InvalidParameter, StateCorrupt, TooManyPoints
+from service.geometry import Array, signed_distance, to_hyperboloid
+
+Indices = NDArray[np.int64]
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is to be fitted."""
+
+    kind: str = "svm"
+    margin: str = "soft"
+    loss: str = "hinge"
+    C: float = 1.0
+    features: str = "tangent"
+    reference: str | list[list[float]] = "hull"  # a method, or the points: one, or one a class
+    probabilities: bool = True
+
+
+@dataclass(frozen=True)
+class Classifier:
+    kind: str
+    features: str
+    c: float  # curvature −c
+    references: Array  # one row, one a class, or none
+    weights: Array  # one row, or one a class
+    platt: Array  # a and b of each row; no rows: no probabilities
+
+    @property
+    def classes(self) -> int:
+        return max(2, len(self.weights))
+
+    def decisions(self, X: Array) -> Array:
+        """⟨w,f⟩, a column a row of weights"""
+        if self.features == "hyperboloid":
+            F = softmax.features(X, c=self.c) if self.kind == "softmax" else to_hyperboloid(X, c=self.c)
+            return np.asarray(np.vecdot(F[:, None], self.weights))
+        pairs = zip(self._references(), self.weights, strict=True)
+        return np.stack([np.vecdot(svm.features(X, p, self.features, c=self.c), w) for p, w in pairs], axis=1)
+
+    def scores(self, X: Array) -> Array:
+        if self.features == "hyperboloid":
+            return _flat(self.decisions(X))
+        pairs = zip(self._references(), self.weights, strict=True)
+        return _flat(np.stack([signed_distance(p, w, X, c=self.c) for p, w in pairs], axis=1))
+
+    def probabilities(self, X: Array) -> Array | None:
+        """n×K; each row sums to one"""
+        decisions = self.decisions(X)
+        if self.kind == "softmax":
+            return softmax.probabilities(np.eye(self.classes), _both(decisions))
+        if not len(self.platt):
+            return None
+        P = [calibration.probability(calibration.Platt(*ab), f) for ab, f in zip(self.platt, decisions.T, strict=True)]
+        return np.stack([1 - P[0], P[0]], axis=1) if len(P) == 1 else calibration.normalise(np.stack(P, axis=1))
+
+    def decide(self, X: Array) -> Indices:
+        """The class of each point: by the side of the boundary, or (K > 2) the largest probability or decision"""
+        if len(self.weights) == 1:
+            return (self.scores(X) >= 0).astype(np.int64)
+        best = self.probabilities(X)
+        return np.asarray(np.argmax(self.decisions(X) if best is None else best, axis=1), dtype=np.int64)
+
+    def _references(self) -> Array:
+        d = self.references.shape[1]
+        return np.broadcast_to(self.references, (len(self.weights), d))
+
+    def pack(self) -> bytes:
+        """A JSON header that says what the bytes are, then the bytes; a checksum before it all"""
+        arrays = {name: np.ascontiguousarray(getattr(self, name), dtype="<f8") for name in _ARRAYS}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        head = json.dumps({"kind": self.kind, "features": self.features, "c": self.c, "shapes": shapes}).encode()
+        body = len(head).to_bytes(4, "little") + head + b"".join(array.tobytes() for array in arrays.values())
+        return blake2b(body, digest_size=16).digest() + body
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Classifier:
+        digest, body = data[:16], data[16:]
+        if digest != blake2b(body, digest_size=16).digest():
+            raise StateCorrupt("the checksum does not match: the stored fit is damaged")
+        at = 4 + int.from_bytes(body[:4], "little")
+        head = json.loads(body[4:at])
+        arrays = {}
+        for name in _ARRAYS:
+            shape = head["shapes"][name]
+            arrays[name] = np.frombuffer(body, dtype="<f8", count=math.prod(shape), offset=at).reshape(shape)
+            at += arrays[name].nbytes
+        return cls(head["kind"], head["features"], head["c"], **arrays)
+
+
+_ARRAYS = ("references", "weights", "platt")
+
+
+def require(recipe: Recipe, labels: tuple[str | int, ...], indices: Indices, limit: int) -> None:
+    """That it can be fitted at all: known before a job begins"""
+    if len(indices) > limit:
+        raise TooManyPoints(len(indices), limit)
+    found = np.bincount(indices, minlength=len(labels))
+    if not found.all():
+        raise EmptyClass(labels[int(np.argmin(found))])
+    boundaries = 1 if len(labels) == 2 else len(labels)
+    if isinstance(recipe.reference, list) and len(recipe.reference) not in (1, boundaries):
+        allowed = "one point: two classes have one boundary" if boundaries == 1 else "one point, or one a label"
+        raise InvalidParameter("reference", f"{len(recipe.reference)} points", allowed)
+
+
+def fit(recipe: Recipe, X: Array, indices: Indices, K: int, c: float, progress: Progress) -> tuple[Classifier, Any]:
+    """The classifier, and what is to be told of it"""
+    if recipe.kind == "softmax":
+        return _softmax(recipe, X, indices, K, c, progress)
+    signs = [np.where(indices == k, 1, -1) for k in ([1] if K == 2 else range(K))]
+    learned = _references(recipe, X, indices, K, c)
+    references = np.array([each.p for each in learned]).reshape(len(learned), X.shape[1])
+    fits, decisions = [], np.empty((len(signs), len(X)))
+    for i, y in enumerate(signs):
+        p = references[min(i, len(references) - 1)] if len(references) else None
+        F = svm.features(X, p, recipe.features, c=c)
+        fitted = svm.fit(
+            F,
+            y,
+            margin=recipe.margin,
+            loss=recipe.loss,
+            C=recipe.C,
+            progress=partial(_part, progress, i, len(signs)),
+        )
+        if fitted.primal == math.inf:
+            raise FitFailed(f"in {fitted.iterations} iterations no hard margin was found, nor that there is none")
+        decisions[i] = F @ fitted.w
+        fits.append(fitted)
+    platt = [calibration.fit(f, y) for f, y in zip(decisions, signs, strict=True)] if recipe.probabilities else []
+    classifier = Classifier(
+        "svm",
+        recipe.features,
+        c,
+        references,
+        np.array([each.w for each in fits]),
+        np.array([(each.a, each.b) for each in platt]).reshape(len(platt), 2),
+    )
+    return classifier, {
+        **_told(classifier, X, indices),
+        "certificate": _certificate([(each.primal, each.dual) for each in fits]),
+        "support_vectors": [len(each.support) for each in fits],
+        "iterations": sum(each.iterations for each in fits),
+        "stopped": sorted({each.reason for each in fits}),
+        "reference_methods": [{"method": each.method, **each.report} for each in learned],
+    }
+
+
+def _part(progress: Progress, i: int, of: int, done: float) -> None:
+    progress((i + done) / of)
+
+
+def _softmax(
+    recipe: Recipe, X: Array, indices: Indices, K: int, c: float, progress: Progress
+) -> tuple[Classifier, Any]:
+    fitted = softmax.fit(softmax.features(X, c=c), indices, classes=K, C=recipe.C, progress=progress)
+    W = fitted.W[1:] - fitted.W[:1] if K == 2 else fitted.W
+    classifier = Classifier("softmax", "hyperboloid", c, np.empty((0, X.shape[1])), W, np.empty((0, 2)))
+    return classifier, {
+        **_told(classifier, X, indices),
+        "certificate": _certificate([(fitted.primal, fitted.dual)]),
+        "support_vectors": None,
+        "iterations": fitted.iterations,
+        "stopped": [fitted.reason],
+        "reference_methods": [],
+    }
+
+
+def _references(recipe: Recipe, X: Array, indices: Indices, K: int, c: float) -> list[reference.Learned]:
+    if recipe.features == "hyperboloid":
+        return []
+    if isinstance(recipe.reference, list):
+        return [reference.Learned(np.array(p), "given") for p in recipe.reference]
+    if K == 2:
+        return [reference.learn(X, np.where(indices == 1, 1, -1), recipe.reference, c=c)]
+    return reference.learn_each(X, indices, K, recipe.reference, c=c)
+
+
+def _told(classifier: Classifier, X: Array, indices: Indices) -> dict[str, Any]:
+    return {
+        "points": len(X),
+        "training_accuracy": float((classifier.decide(X) == indices).mean()),
+        "references": classifier.references.tolist() or None,
+    }
+
+
+def _certificate(values: list[tuple[float, float]]) -> dict[str, Any]:
+    """Primal and dual of all problems together: their sums, and each one's own if there are several"""
+
+    def of(P: float, D: float) -> dict[str, float]:
+        return {"primal": P, "dual": D, "gap": (P - D) / P if P else 0.0}
+
+    total = of(sum(P for P, _ in values), sum(D for _, D in values))
+    return {**total, "classes": [of(P, D) for P, D in values] if len(values) > 1 else None}
+
+
+def _both(decisions: Array) -> Array:
+    """The logits of all classes: of two, the first one's are 0"""
+    return np.hstack([np.zeros_like(decisions), decisions]) if decisions.shape[1] == 1 else decisions
+
+
+def _flat(columns: Array) -> Array:
+    return columns[:, 0] if columns.shape[1] == 1 else columns

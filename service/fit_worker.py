@@ -1,0 +1,135 @@
+"""python -m service.fit_worker: claims fits, runs each in a process of its own, keeps its lease while that lives.
+
+`python -m service serve` runs one along (fit_workers); more of them, elsewhere, need only REDIS_URL.
+With --follow it ends when its standard input does: it does not outlive who started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from service.errors import FitFailed, HorocycleError, StoreUnavailable
+from service.fits import LEASE, Fits, Job
+from service.following import follow_stdin
+from service.logs import configure
+from service.problems import problem
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+#: Seconds between two looks into an empty queue, and between two signs of life.
+PAUSE, BEAT = 0.25, LEASE / 1000 / 5
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+async def work(url: str, *, seconds: float, memory: int, deadline: float = 5.0) -> None:
+    """Work on what there is, one fit at a time, until cancelled."""
+    fits = Fits(url, deadline=deadline)
+    try:
+        while True:
+            try:
+                job = await fits.claim()
+                if job is not None:
+                    await _work_on(fits, job, seconds, memory)
+                    continue
+            except HorocycleError as error:  # the store is away, or full: what was claimed is taken up again
+                log.warning("fits wait: %s", error.detail)
+            await asyncio.sleep(PAUSE)
+    finally:
+        await fits.close()
+
+
+async def _work_on(fits: Fits, job: Job, seconds: float, memory: int) -> None:
+    with TemporaryDirectory(prefix="horocycle-fit-") as name:
+        folder = Path(name)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "service.fitting", name),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, **ONE_THREAD},
+        )
+        asked = json.dumps({**job.recipe, "memory": memory, "bytes": len(job.points)}).encode()
+        try:
+            assert process.stdin is not None
+            with suppress(ConnectionError):  # it ended before it had read them
+                process.stdin.write(asked + b"\n" + job.points)
+            over = await _watch(fits, job, process, time.monotonic() + seconds)
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        if over is None:
+            return  # it is cancelled, or another's
+        if over:
+            await fits.failed(job, problem(FitFailed(f"the fit took longer than {seconds:g} s")))
+        elif (folder / "report.json").exists():
+            await fits.done(job, json.loads((folder / "report.json").read_text()), (folder / "model.bin").read_bytes())
+        elif (folder / "failure.json").exists():
+            await fits.failed(job, json.loads((folder / "failure.json").read_text()))
+        elif process.returncode is not None and process.returncode < 0:
+            await fits.again(job)  # killed from outside: it may go well another time
+        else:
+            await fits.failed(job, problem(FitFailed(f"its process ended with exit code {process.returncode}")))
+
+
+async def _watch(fits: Fits, job: Job, process: asyncio.subprocess.Process, until: float) -> bool | None:
+    """Keep the lease while the process lives. True: it took too long; None: it is to stop"""
+    progress = 0.0
+
+    async def listen() -> None:
+        nonlocal progress
+        assert process.stdout is not None
+        async for line in process.stdout:
+            progress = float(line)
+
+    listening = asyncio.create_task(listen())
+    try:
+        while True:
+            done, _ = await asyncio.wait([listening], timeout=min(BEAT, max(until - time.monotonic(), 0.01)))
+            if done:
+                await process.wait()
+                return False
+            if time.monotonic() >= until:
+                return True
+            try:
+                if not await fits.beat(job, progress):
+                    return None
+            except StoreUnavailable as error:  # it may come back before the lease is over
+                log.warning("no sign of life given: %s", error.detail)
+    finally:
+        listening.cancel()
+
+
+def main(arguments: list[str]) -> int:
+    settings = Settings()
+    configure(logging.WARNING)
+    if settings.redis_url is None:
+        log.error("REDIS_URL is not set: there is nowhere to look for fits")
+        return 2
+    os.nice(10)  # and so its processes, from their first moment: whoever observes and predicts comes first
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a lease is given up by silence, like any death
+    if "--follow" in arguments:
+        threading.Thread(target=follow_stdin, daemon=True).start()
+    with suppress(KeyboardInterrupt):
+        asyncio.run(
+            work(
+                settings.redis_url,
+                seconds=settings.fit_seconds,
+                memory=settings.fit_memory,
+                deadline=settings.deadline,
+            )
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

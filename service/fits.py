@@ -1,0 +1,216 @@
+"""Fits as jobs: what is kept of them in Redis, and who may work on one.
+
+A fit waits in a queue, is claimed under a lease, and whoever holds the lease settles it. A worker that dies stops
+renewing its lease; the queue says when to look again, and the next worker takes the fit up, MOST_ATTEMPTS times at the
+most. Nothing else than its owner can settle it, so a worker that only seemed dead changes nothing.
+
+Why not a job queue from the shelf: docs/fits.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any
+
+from service import scripts
+from service.errors import FitNotReady, KeyReused, OutcomeUnknown, RateLimited, SessionGone, UnknownFit
+from service.keys import (
+    events_key,
+    fit_models_key,
+    fit_points_key,
+    fit_queue_key,
+    fits_key,
+    session_key,
+    session_keys,
+)
+from service.link import Link
+
+#: Milliseconds that a worker may be silent before its fit is another's.
+LEASE = 10_000
+MOST_ATTEMPTS = 3
+#: The newest fits that are kept, a session.
+KEEP_FITS = 100
+#: After this many seconds an entry of the queue without a fit behind it was never finished being asked for.
+FORGOTTEN = 60.0
+
+
+@dataclass(frozen=True)
+class Job:
+    session: str
+    fit: str
+    owner: bytes
+    recipe: dict[str, Any]
+    points: bytes
+
+
+def name_of(key: str | None) -> str:
+    """The id of a fit: after its idempotency key, so that the same key is the same fit"""
+    return secrets.token_hex(8) if key is None else blake2b(key.encode(), digest_size=8).hexdigest()
+
+
+class Fits(Link):
+    # -------------------------------------------------------------------------- who asks for it
+
+    async def submit(
+        self,
+        sid: str,
+        fit: str,
+        fingerprint: bytes,
+        recipe: dict[str, Any],
+        points: bytes,
+        *,
+        keep_events: int,
+        ttl: int,
+    ) -> bool:
+        """Queue a fit; False: it was asked for before, with the same body. First the queue, so that none is lost."""
+        await self.call("ZADD", fit_queue_key(), time.time(), f"{sid} {fit}", lost=OutcomeUnknown)
+        arguments = (fit, fingerprint, json.dumps(recipe), keep_events, KEEP_FITS, ttl, points)
+        keys = [*_keys(sid), *session_keys(sid)]
+        reply = await self.script(scripts.FIT_OPEN, keys, *arguments, lost=OutcomeUnknown)
+        if reply == 0:
+            raise SessionGone(sid)
+        if reply == 3:
+            raise KeyReused
+        if reply == -1:
+            raise RateLimited(f"{KEEP_FITS} fits of this session are unfinished", limit=KEEP_FITS)
+        return bool(reply == 1)
+
+    async def known(self, sid: str, fit: str, fingerprint: bytes) -> bool:
+        """Whether it was asked for before; with another body is an error"""
+        before = await self.call("HGET", fits_key(sid), f"{fit}:fingerprint")
+        if before not in (None, fingerprint):
+            raise KeyReused
+        return before is not None
+
+    async def look(self, sid: str, fit: str) -> dict[str, Any]:
+        found = [each for each in await self.all(sid) if each["id"] == fit]
+        if not found:
+            raise UnknownFit(fit)
+        return found[0]
+
+    async def all(self, sid: str) -> list[dict[str, Any]]:
+        """The fits of a session, newest first"""
+        flat = await self.call("HGETALL", fits_key(sid))
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        order = fields.get(b"order", b"").decode().split()
+        return [_shown(fit, fields) for fit in reversed(order)]
+
+    async def cancel(self, sid: str, fit: str) -> None:
+        """End a fit that is under way; forget one that has ended"""
+        if await self.script(scripts.FIT_CANCEL, _keys(sid), fit, lost=OutcomeUnknown) == 0:
+            raise UnknownFit(fit)
+        await self.call("ZREM", fit_queue_key(), f"{sid} {fit}")
+
+    async def model(self, sid: str, fit: str) -> bytes:
+        """The packed classifier of a fit that is done"""
+        found: bytes | None = await self.call("HGET", fit_models_key(sid), fit)
+        if found is None:
+            raise FitNotReady(fit, (await self.look(sid, fit))["status"])
+        return found
+
+    async def owner(self, sid: str, fit: str) -> str:
+        """Who worked on it last. A fit may be forgotten and asked for anew under its key; no owner comes twice."""
+        return (await self.call("HGET", fits_key(sid), f"{fit}:owner") or b"").decode()
+
+    # ------------------------------------------------------------------------- who works on it
+
+    async def claim(self) -> Job | None:
+        """A fit that waits, or whose worker is silent for too long"""
+        passed = 0  # entries without a fit behind them, which nobody is to wait for
+        while due := await self._due(passed):
+            for entry, since in zip(due[::2], due[1::2], strict=True):
+                sid, fit = entry.decode().split()
+                owner = os.urandom(8).hex().encode()
+                reply = await self.script(scripts.FIT_CLAIM, _keys(sid), fit, owner, LEASE, MOST_ATTEMPTS)
+                if isinstance(reply, list):
+                    await self._look_again(sid, fit)
+                    points = await self.call("HGET", fit_points_key(sid), fit)  # not through Lua: it would copy them
+                    return Job(sid, fit, owner, json.loads(reply[0]), points or b"")  # none: cancelled just now
+                if reply > 0:
+                    await self.call("ZADD", fit_queue_key(), time.time() + reply / 1000, entry)
+                elif reply == 0 or time.time() - float(since) > FORGOTTEN:
+                    await self.call("ZREM", fit_queue_key(), entry)
+                else:
+                    passed += 1
+        return None
+
+    async def _due(self, passed: int) -> list[bytes]:
+        """Entries to look at now, each with since when, behind those that were passed over"""
+        span = ("-inf", time.time(), "WITHSCORES", "LIMIT", passed, 16)
+        found: list[bytes] = await self.call("ZRANGEBYSCORE", fit_queue_key(), *span)
+        return found
+
+    async def beat(self, job: Job, progress: float) -> bool:
+        """Still at it; False: stop"""
+        reply = await self.script(scripts.FIT_BEAT, _keys(job.session)[:1], job.fit, job.owner, LEASE, repr(progress))
+        if reply:
+            await self._look_again(job.session, job.fit)
+        return bool(reply)
+
+    async def done(self, job: Job, report: dict[str, Any], model: bytes) -> None:
+        await self._settle(job, "done", "report", json.dumps(report), model)
+
+    async def failed(self, job: Job, failure: dict[str, Any]) -> None:
+        await self._settle(job, "failed", "failure", json.dumps(failure, default=str))
+
+    async def again(self, job: Job) -> None:
+        """Its process died: back into the queue"""
+        if await self.script(scripts.FIT_SETTLE, _keys(job.session), job.fit, job.owner, "queued"):
+            await self.call("ZADD", fit_queue_key(), time.time(), f"{job.session} {job.fit}")
+
+    async def _settle(self, job: Job, status: str, field: str, value: str, model: bytes = b"") -> None:
+        arguments = (job.fit, job.owner, status, field, value, model)
+        if await self.script(scripts.FIT_SETTLE, _keys(job.session), *arguments):
+            await self.call("ZREM", fit_queue_key(), f"{job.session} {job.fit}")
+
+    async def _look_again(self, sid: str, fit: str) -> None:
+        await self.call("ZADD", fit_queue_key(), "XX", time.time() + LEASE / 1000, f"{sid} {fit}")
+
+
+def _keys(sid: str) -> list[str]:
+    return [key(sid) for key in (fits_key, session_key, events_key, fit_points_key, fit_models_key)]
+
+
+def _shown(fit: str, fields: dict[bytes, bytes]) -> dict[str, Any]:
+    """A fit as it is answered"""
+
+    def get(name: str) -> bytes | None:
+        return fields.get(f"{fit}:{name}".encode())
+
+    def instant(name: str) -> str | None:
+        ms = get(name)
+        return None if ms is None else datetime.fromtimestamp(int(ms) / 1000, UTC).isoformat()
+
+    report, failure = get("report"), get("failure")
+    return {
+        "id": fit,
+        "status": (get("status") or b"").decode(),
+        "progress": float(get("progress") or 0),
+        **json.loads(get("recipe") or b"{}").get("asked", {}),
+        "created_at": instant("created"),
+        "started_at": instant("started"),
+        "finished_at": instant("finished"),
+        "attempts": int(get("attempts") or 0),
+        "failure": None if failure is None else json.loads(failure),
+        **(dict.fromkeys(REPORTED) if report is None else json.loads(report)),
+    }
+
+
+REPORTED: Sequence[str] = (
+    "points",
+    "certificate",
+    "support_vectors",
+    "training_accuracy",
+    "references",
+    "reference_methods",
+    "iterations",
+    "stopped",
+    "seconds",
+)

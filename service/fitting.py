@@ -1,0 +1,78 @@
+"""python -m service.fitting FOLDER: one fit in a process of its own, so that it can be limited and ended.
+
+Reads the job, a line of JSON, and the points from standard input (not from a file: to write one would make the store
+wait for the disk); says how far it is on stdout, a number a line; leaves model.bin and report.json in the folder, or
+failure.json. It ends when its standard input does, and the folder with it: a fit does not outlive who asked for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from service.classifier import Recipe, fit
+from service.errors import FitFailed, HorocycleError
+from service.following import follow_stdin
+from service.problems import problem
+
+
+def main(folder: Path) -> None:
+    clear = partial(shutil.rmtree, folder, ignore_errors=True)
+    with open(0, "rb", closefd=False) as given:
+        job = json.loads(given.readline() or b"null")
+        points = b"" if job is None else given.read(job["bytes"])
+    if job is None or len(points) < job["bytes"]:
+        clear()  # whoever asked is gone
+        return
+    threading.Thread(target=follow_stdin, args=[clear], daemon=True).start()
+    if hasattr(os, "SCHED_IDLE"):  # a fit takes what is left over: whoever observes and predicts comes first
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    np.eye(64) @ np.eye(64)  # BLAS takes its buffers now: later it would end the process if it could not
+    resource.setrlimit(resource.RLIMIT_AS, (job["memory"], job["memory"]))
+    try:
+        model, report = _fit(job, points)
+    except HorocycleError as error:
+        _leave(folder / "failure.json", json.dumps(problem(error), default=str).encode())
+    except (MemoryError, ImportError):  # or a library that finds no room to be loaded
+        failure = FitFailed(f"the fit needs more than {job['memory']} bytes of memory")
+        _leave(folder / "failure.json", json.dumps(problem(failure)).encode())
+    else:
+        (folder / "model.bin").write_bytes(model)
+        _leave(folder / "report.json", json.dumps(report).encode())
+
+
+def _fit(job: dict[str, Any], points: bytes) -> tuple[bytes, dict[str, Any]]:
+    rows = np.frombuffer(points, dtype="<f8").reshape(-1, job["dimension"] + 1)
+    began, last = time.perf_counter(), 0.0
+
+    def progress(done: float) -> None:
+        nonlocal last
+        if time.monotonic() - last > 0.2:
+            last = time.monotonic()
+            sys.stdout.write(f"{done:.4f}\n")
+            sys.stdout.flush()
+
+    X, indices = np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64)
+    classifier, report = fit(Recipe(**job["recipe"]), X, indices, job["classes"], job["curvature"], progress)
+    return classifier.pack(), {**report, "seconds": time.perf_counter() - began}
+
+
+def _leave(path: Path, data: bytes) -> None:
+    """All of it or nothing"""
+    part = path.with_suffix(".part")
+    part.write_bytes(data)
+    part.rename(path)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,531 @@
+"""Whoever works on a fit may die at any moment: it is taken up again, or fails with a reason, and has one result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import redis
+
+import service as package
+from service import fits as jobs
+from service import scripts
+from service.embedded import EmbeddedServer
+from service.fits import MOST_ATTEMPTS, Fits, Job
+from service.geometry import Array
+from service.keys import fit_queue_key, session_keys
+from service.schemas import OpenSession
+from service.store import Counters, Kept, Loaded, Store
+from tests.faults.stream import alive
+from tests.running import Running, service, wait_until_ready
+from tests.streams import flipped, separable
+
+LEASE = 1_500  # milliseconds, in the services here
+RAW = "application/octet-stream"
+
+
+@contextmanager
+def impatient(folder: Path, workers: int = 1) -> Iterator[Running]:
+    """A service whose leases are short, and whose fits leave what they leave in `folder`/tmp"""
+    if not (folder / "service").exists():
+        shutil.copytree(Path(package.__path__[0]), folder / "service")  # with Numba's cache and its time stamps
+        text = (folder / "service" / "fits.py").read_text()
+        assert text.count("\nLEASE = 10_000\n") == 1
+        (folder / "service" / "fits.py").write_text(text.replace("\nLEASE = 10_000\n", f"\nLEASE = {LEASE}\n"))
+        (folder / "tmp").mkdir()
+    copied = {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1", "TMPDIR": str(folder / "tmp")}
+    with service(folder / "data", workers=workers, HOROCYCLE_DEADLINE="2", **copied) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("impatient")
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[Running]:
+    with impatient(folder, workers=2) as found:
+        yield found
+
+
+@pytest.fixture
+def http(running: Running) -> Iterator[httpx.Client]:
+    """That asks again while something that was killed comes back"""
+    with httpx.Client(base_url=running.url, timeout=30, transport=httpx.HTTPTransport(retries=20)) as client:
+        yield client
+
+
+def points(n: int) -> Array:
+    """Rows, their labels' indices last; a fifth of them wrong"""
+    rng = np.random.default_rng(0)
+    X, y, _ = separable(rng, n, np.array([0.3, -0.2]), 0.1)
+    return np.column_stack([X, flipped(rng, y, 0.2) > 0])
+
+
+SHORT, LONG = points(100), points(60_000)  # with reference=cv the long one takes a second of its own
+
+
+def submitted(http: httpx.Client, rows: Array = SHORT, **fields: Any) -> tuple[str, str]:
+    """The session and the fit"""
+    sid = http.post("/sessions", json={"dimension": 2, **fields}).json()["id"]
+    how = {"reference": "cv"} if rows is LONG else {}
+    answer = http.post(f"/sessions/{sid}/fits", content=rows.tobytes(), params=how, headers={"content-type": RAW})
+    assert answer.status_code == 202, answer.text
+    return sid, answer.json()["id"]
+
+
+def look(http: httpx.Client, sid: str, fit: str) -> dict[str, Any]:
+    """As soon as it can be asked for"""
+    deadline = time.monotonic() + 30
+    while True:
+        with suppress(httpx.TransportError):
+            answer = http.get(f"/sessions/{sid}/fits/{fit}")
+            if answer.status_code == 200:
+                found: dict[str, Any] = answer.json()
+                return found
+            assert answer.status_code in (503, 504), answer.text
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def ended(http: httpx.Client, sid: str, fit: str, seconds: float = 90.0) -> dict[str, Any]:
+    deadline = time.monotonic() + seconds
+    while (told := look(http, sid, fit))["status"] in ("queued", "running"):
+        assert time.monotonic() < deadline, f"{told} after {seconds} s"
+        time.sleep(0.05)
+    return told
+
+
+def wait_until(true: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"not after {seconds} s"
+        time.sleep(0.005)
+
+
+def children(pid: int, word: str) -> list[int]:
+    """The processes begun by this one, by whichever of its threads, with that word in their command"""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            if parent == pid and word.encode() in (stat.parent / "cmdline").read_bytes():
+                found.append(int(stat.parent.name))
+    return found
+
+
+def fit_workers(running: Running) -> list[int]:
+    return children(running.launcher.pid, "service.fit_worker")
+
+
+def fitting(running: Running) -> list[int]:
+    """The processes that fit"""
+    return [pid for worker in fit_workers(running) for pid in children(worker, "service.fitting")]
+
+
+def begun(running: Running, before: int = 0) -> int:
+    """The process of the fit that is under way, as soon as there is one, and another than before"""
+    wait_until(lambda: set(fitting(running)) - {before})
+    return next(pid for pid in fitting(running) if pid != before)
+
+
+def in_the_midst(pid: int) -> bool:
+    """Whether it has worked for longer than it takes to begin"""
+    ticks = sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return ticks > 0.9 * os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def held(running: Running) -> Iterator[int]:
+    """The fit under way does not get on while the block lasts"""
+    pid = begun(running)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield pid
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def assert_one_result(http: httpx.Client, sid: str, fit: str) -> None:
+    """It can be used, it is told of once, and nothing waits any more"""
+    answer = http.get(f"/sessions/{sid}/predict?model={fit}&x=0.1,0.2")
+    assert answer.status_code == 200, answer.text
+    assert [each["id"] for each in http.get(f"/sessions/{sid}/fits").json()["fits"]] == [fit]
+
+
+def told_of(running: Running, sid: str) -> list[str]:
+    """The states of its fits, as the events tell them"""
+
+    async def read() -> list[str]:
+        store = Store(running.redis_url)
+        try:
+            events = await store.events(sid, "0-0", count=1000)
+            assert [event.number for event in events] == list(range(1, len(events) + 1))
+            return [json.loads(event.data)["status"] for event in events if event.name == "fit"]
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
+
+
+# ------------------------------------------------------------------------------------- processes that are killed
+
+
+def test_a_fit_whose_process_is_killed_is_taken_up_again(running: Running, http: httpx.Client) -> None:
+    sid, fit = submitted(http)
+    os.kill(begun(running), signal.SIGKILL)
+    told = ended(http, sid, fit)
+    assert (told["status"], told["attempts"]) == ("done", 2)
+    assert_one_result(http, sid, fit)
+    assert told_of(running, sid) == ["queued", "running", "queued", "running", "done"]
+
+
+def test_a_fit_whose_process_is_killed_every_time_fails_with_a_reason(running: Running, http: httpx.Client) -> None:
+    sid, fit = submitted(http)
+    killed = 0
+    for _ in range(MOST_ATTEMPTS):
+        killed = begun(running, killed)
+        os.kill(killed, signal.SIGKILL)
+    told = ended(http, sid, fit)
+    assert (told["status"], told["failure"]["type"]) == ("failed", "/problems/fit-failed")
+    assert told["failure"]["detail"] == f"its worker died {MOST_ATTEMPTS} times"
+    assert http.get(f"/sessions/{sid}/predict?model={fit}&x=0,0").status_code == 409
+    other = submitted(http)  # and the next one is none the worse for it
+    assert ended(http, *other)["status"] == "done"
+
+
+def test_a_killed_worker_takes_its_process_along_and_another_takes_the_fit_up(
+    running: Running, http: httpx.Client, folder: Path
+) -> None:
+    sid, fit = submitted(http, LONG)
+    process, (worker,) = begun(running), fit_workers(running)
+    wait_until(lambda: in_the_midst(process))
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: not alive(process), 10)
+    wait_until(lambda: list((folder / "tmp").glob("horocycle-fit-*")) == [], 10)
+    assert look(http, sid, fit)["status"] == "running"  # so it seems, until the lease is over
+    told = ended(http, sid, fit)
+    assert (told["status"], told["attempts"]) == ("done", 2)
+    assert worker not in fit_workers(running)
+    assert_one_result(http, sid, fit)
+    assert told_of(running, sid) == ["queued", "running", "running", "done"]
+
+
+def test_a_killed_api_worker_does_not_disturb_a_fit(running: Running, http: httpx.Client) -> None:
+    sid, fit = submitted(http)
+    with held(running):
+        os.kill(running.worker_pids[0], signal.SIGKILL)
+        wait_until_ready(running.url)
+    told = ended(http, sid, fit)
+    assert (told["status"], told["attempts"]) == ("done", 1)
+    assert_one_result(http, sid, fit)
+
+
+def test_a_killed_store_does_not_lose_a_fit(running: Running, http: httpx.Client) -> None:
+    sid, fit = submitted(http)
+    with held(running):
+        os.kill(running.store_pid, signal.SIGKILL)
+        time.sleep(0.3)
+    told = ended(http, sid, fit)
+    assert told["status"] == "done"
+    assert told["attempts"] <= 2  # a second one if it was away for longer than a lease, or just when it was to be told
+    wait_until_ready(running.url)
+    assert_one_result(http, sid, fit)
+
+
+def test_a_fit_goes_on_when_a_full_store_has_room_again(running: Running, http: httpx.Client) -> None:
+    sid, fit = submitted(http)
+    with redis.Redis.from_url(running.redis_url) as store:
+        with held(running) as pid:
+            store.config_set("maxmemory", 1)
+            try:
+                wait_until(lambda: not alive(pid))  # no sign of life could be given, and so it may be another's soon
+                assert look(http, sid, fit)["status"] == "running"
+            finally:
+                store.config_set("maxmemory", 0)
+        told = ended(http, sid, fit)
+        assert (told["status"], told["attempts"]) == ("done", 2)
+        assert_one_result(http, sid, fit)
+
+
+def test_a_running_fit_that_is_cancelled_ends_and_the_next_one_begins(running: Running, http: httpx.Client) -> None:
+    (sid, fit), other = submitted(http), submitted(http)
+    with held(running) as pid:
+        wait_until(lambda: look(http, sid, fit)["status"] == "running")
+        assert http.delete(f"/sessions/{sid}/fits/{fit}").status_code == 204
+        assert look(http, sid, fit)["status"] == "cancelled"
+        wait_until(lambda: not alive(pid), 10)
+    assert ended(http, *other)["status"] == "done"
+    assert look(http, sid, fit)["status"] == "cancelled"
+    assert told_of(running, sid) == ["queued", "running", "cancelled"]
+
+
+def test_a_session_that_ends_takes_its_running_fit_along(running: Running, http: httpx.Client) -> None:
+    sid, fit = submitted(http)
+    with held(running) as pid, redis.Redis.from_url(running.redis_url) as store:
+        assert http.delete(f"/sessions/{sid}").status_code == 204
+        wait_until(lambda: not alive(pid), 10)
+        wait_until(lambda: store.zscore(fit_queue_key(), f"{sid} {fit}") is None, 10)
+        assert not store.exists(*session_keys(sid))
+    assert http.get(f"/sessions/{sid}/fits/{fit}").status_code == 410
+    assert ended(http, *submitted(http))["status"] == "done"
+
+
+def test_a_killed_launcher_leaves_no_fit_behind_and_the_next_takes_it_up(tmp_path: Path) -> None:
+    with impatient(tmp_path) as first, httpx.Client(base_url=first.url, timeout=30) as http:
+        sid, fit = submitted(http, LONG)
+        process, workers = begun(first), fit_workers(first)
+        wait_until(lambda: in_the_midst(process))
+        first.launcher.kill()
+        wait_until(lambda: not any(map(alive, [process, *workers])), 10)
+        with impatient(tmp_path) as second, httpx.Client(base_url=second.url, timeout=30) as again:
+            told = ended(again, sid, fit)
+            assert (told["status"], told["attempts"]) == ("done", 2)
+            assert_one_result(again, sid, fit)
+    assert list((tmp_path / "tmp").glob("horocycle-fit-*")) == []
+
+
+# ------------------------------------------------------------------------------------------- the lease itself
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    with EmbeddedServer(tmp_path_factory.mktemp("store") / "data") as found:
+        yield found
+
+
+class Fit:
+    """A fit in a session of its own, and those who work on it: each a line to the store"""
+
+    def __init__(self, url: str, store: Store, sid: str) -> None:
+        self.url, self.store, self.sid, self.name = url, store, sid, "fit"
+        self.workers = [Fits(url) for _ in range(3)]
+
+    async def submit(self, name: str = "fit", fingerprint: bytes = b"body") -> bool:
+        return await self.workers[0].submit(
+            self.sid, name, fingerprint, {"asked": {}}, b"points", keep_events=100, ttl=0
+        )
+
+    async def look(self) -> dict[str, Any]:
+        return await self.workers[0].look(self.sid, self.name)
+
+    async def claimed(self, worker: Fits) -> Job:
+        job = await worker.claim()
+        assert job is not None
+        assert (job.session, job.points) == (self.sid, b"points")
+        return job
+
+    def kept(self) -> Any:
+        """All that the store has, byte for byte"""
+        with redis.Redis.from_url(self.url) as client:
+            queue = client.zrange(fit_queue_key(), 0, -1, withscores=True)
+            return queue, {key: client.dump(key) for key in session_keys(self.sid)}
+
+
+@asynccontextmanager
+async def one_fit(url: str) -> AsyncIterator[Fit]:
+    store, spec = Store(url), OpenSession(dimension=2).spec()
+    await store.open(Kept(Loaded(spec, 0, Counters(), spec.first_state()), b"", {}, []))
+    found = Fit(url, store, spec.id)
+    try:
+        yield found
+    finally:
+        await store.end(spec.id)
+        with redis.Redis.from_url(url) as client:
+            client.delete(fit_queue_key())
+        for each in (*found.workers, store):
+            await each.close()
+
+
+def play(server: EmbeddedServer, scene: Callable[[Fit], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with one_fit(server.url) as fit:
+            await scene(fit)
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> float:
+    """In seconds"""
+    monkeypatch.setattr(jobs, "LEASE", 200)
+    return 0.2
+
+
+LATE: dict[str, Callable[[Fits, Job], Awaitable[Any]]] = {
+    "done": lambda worker, job: worker.done(job, {"points": 13}, b"a zombie's"),
+    "failed": lambda worker, job: worker.failed(job, {"type": "/problems/fit-failed", "detail": "a zombie's"}),
+    "again": lambda worker, job: worker.again(job),
+    "beat": lambda worker, job: worker.beat(job, 0.77),
+}
+
+
+@pytest.mark.parametrize("late", LATE.values(), ids=LATE.keys())
+@pytest.mark.parametrize("settled", ["done", "failed", "cancelled", "still running"])
+def test_whoever_lost_the_lease_changes_nothing(
+    server: EmbeddedServer, short_lease: float, late: Callable[[Fits, Job], Awaitable[Any]], settled: str
+) -> None:
+    """It was only thought dead: meanwhile another has the fit, or has settled it"""
+
+    async def scene(fit: Fit) -> None:
+        slow, quick, _ = fit.workers
+        await fit.submit()
+        lost = await fit.claimed(slow)
+        assert await quick.claim() is None  # not while the first has it
+        await asyncio.sleep(1.5 * short_lease)
+        job = await fit.claimed(quick)
+        assert job.owner != lost.owner
+        if settled == "done":
+            await quick.done(job, {"points": 7}, b"the model")
+        elif settled == "failed":
+            await quick.failed(job, {"type": "/problems/fit-failed", "detail": "too long"})
+        elif settled == "cancelled":
+            await quick.cancel(fit.sid, fit.name)
+        before, told = fit.kept(), await fit.look()
+        assert not await late(slow, lost)
+        assert fit.kept() == before
+        assert await fit.look() == told
+        assert told["status"] == ("running" if settled == "still running" else settled)
+        assert told["attempts"] == 2
+        if settled == "still running":
+            assert await quick.beat(job, 0.5)
+            await quick.done(job, {"points": 7}, b"the model")
+            assert (await fit.look())["points"] == 7
+            assert await fit.workers[0].model(fit.sid, fit.name) == b"the model"
+
+    play(server, scene)
+
+
+def test_who_is_late_but_not_replaced_may_still_settle_it(server: EmbeddedServer, short_lease: float) -> None:
+    async def scene(fit: Fit) -> None:
+        await fit.submit()
+        job = await fit.claimed(fit.workers[0])
+        await asyncio.sleep(1.5 * short_lease)
+        await fit.workers[0].done(job, {}, b"the model")
+        assert (await fit.look())["status"] == "done"
+        await asyncio.sleep(1.5 * short_lease)
+        assert await fit.workers[1].claim() is None
+
+    play(server, scene)
+
+
+def test_signs_of_life_keep_the_lease(server: EmbeddedServer, short_lease: float) -> None:
+    async def scene(fit: Fit) -> None:
+        owner, other, _ = fit.workers
+        await fit.submit()
+        job = await fit.claimed(owner)
+        for step in range(8):
+            await asyncio.sleep(short_lease / 2)
+            assert await owner.beat(job, step / 8)
+            assert await other.claim() is None
+        assert (await fit.look())["progress"] == 7 / 8
+        assert (await fit.look())["attempts"] == 1
+
+    play(server, scene)
+
+
+def test_a_fit_whose_workers_all_fall_silent_fails_with_a_reason(server: EmbeddedServer, short_lease: float) -> None:
+    async def scene(fit: Fit) -> None:
+        await fit.submit()
+        for attempt in range(MOST_ATTEMPTS):
+            await fit.claimed(fit.workers[attempt])
+            await asyncio.sleep(1.5 * short_lease)
+        assert await fit.workers[0].claim() is None
+        told = await fit.look()
+        assert (told["status"], told["failure"]["type"]) == ("failed", "/problems/fit-failed")
+        assert told["failure"]["detail"] == f"its worker died {MOST_ATTEMPTS} times"
+        queue, kept = fit.kept()
+        assert queue == []
+        assert kept[session_keys(fit.sid)[-1]] is None  # its points are not kept
+
+    play(server, scene)
+
+
+def test_of_many_who_want_a_fit_one_gets_it(server: EmbeddedServer) -> None:
+    async def scene(fit: Fit) -> None:
+        for round in range(10):
+            await fit.submit(f"fit-{round}")
+        found = [await asyncio.gather(*(worker.claim() for worker in fit.workers * 4)) for _ in range(2)]
+        got = [job.fit for jobs in found for job in jobs if job is not None]
+        assert sorted(got) == sorted(f"fit-{round}" for round in range(10))
+
+    play(server, scene)
+
+
+class Interrupted(Fits):
+    """Before a fit is written, but behind its entry in the queue, somebody looks for work"""
+
+    async def script(self, script: str, keys: list[str], *args: Any, **kwargs: Any) -> Any:
+        if script == scripts.FIT_OPEN:
+            assert await self.claim() is None
+        return await super().script(script, keys, *args, **kwargs)
+
+
+def test_a_queue_entry_may_be_seen_before_its_fit_is_there(server: EmbeddedServer) -> None:
+    """First the queue, then the fit, so that none is lost between them; who looks in between leaves it there"""
+
+    async def scene(fit: Fit) -> None:
+        fit.workers.insert(0, Interrupted(fit.url))
+        assert await fit.submit()
+        assert (await fit.claimed(fit.workers[1])).fit == "fit"
+
+    play(server, scene)
+
+
+def test_entries_that_never_became_a_fit_are_forgotten_and_block_nobody(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(fit: Fit) -> None:
+        with redis.Redis.from_url(fit.url) as client:
+            began = time.time()
+            for number in range(50):  # older than the one that is there
+                client.zadd(fit_queue_key(), {f"{fit.sid} lost-{number}": began - 30})
+            await fit.submit()
+            assert (await fit.claimed(fit.workers[0])).fit == "fit"
+            assert client.zcard(fit_queue_key()) == 51
+            monkeypatch.setattr(jobs, "FORGOTTEN", 10.0)
+            assert await fit.workers[0].claim() is None
+            assert client.zrange(fit_queue_key(), 0, -1) == [f"{fit.sid} fit".encode()]
+
+    play(server, scene)
+
+
+def test_the_fits_of_sessions_that_ended_leave_the_queue_at_once(server: EmbeddedServer) -> None:
+    async def scene(fit: Fit) -> None:
+        async with one_fit(fit.url) as gone:
+            await gone.submit()
+        with redis.Redis.from_url(fit.url) as client:
+            client.zadd(fit_queue_key(), {f"{gone.sid} fit": time.time()})
+            assert await fit.workers[0].claim() is None
+            assert client.zcard(fit_queue_key()) == 0
+
+    play(server, scene)
+
+
+def test_a_fit_asked_for_again_is_not_lost_however_long_its_entry_waited(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry left by a request that got no further does not pass for the new one's: that would be forgotten"""
+    monkeypatch.setattr(jobs, "FORGOTTEN", 10.0)
+
+    async def scene(fit: Fit) -> None:
+        with redis.Redis.from_url(fit.url) as client:
+            client.zadd(fit_queue_key(), {f"{fit.sid} fit": time.time() - 20})
+        fit.workers.insert(0, Interrupted(fit.url))
+        assert await fit.submit()
+        assert (await fit.claimed(fit.workers[1])).fit == "fit"
+
+    play(server, scene)
