@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import signal
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import FrameType
 from typing import Any
 
 from fastapi import FastAPI
@@ -14,10 +18,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from service.api import health, sessions
+from service.api import certificate, disk, events, fits, health, metrics, pages, sessions, snapshot
+from service.api.access import Access
 from service.api.bodies import BodyLimit
-from service.api.context import Context
+from service.api.context import Context, Streams
 from service.api.hot import Hot, HotRoutes
+from service.api.labels import labels
 from service.api.observe import observe
 from service.api.openapi import document
 from service.api.predict import predict
@@ -31,6 +37,7 @@ from service.errors import (
     UnknownField,
     UnknownRoute,
 )
+from service.fits import Fits
 from service.ingest import Ingest
 from service.problems import handle, respond
 from service.settings import Settings
@@ -39,10 +46,12 @@ from service.store import Store
 VERSION = "0.1.0"
 HOT = [
     Route("/sessions/{id}/observe", Hot(observe), methods=["POST"]),
+    Route("/sessions/{id}/labels", Hot(labels), methods=["POST"]),
     Route("/sessions/{id}/predict", Hot(predict), methods=["GET", "POST"]),
     Route("/predict", Hot(predict), methods=["GET"]),
 ]
-FIELD = re.compile(r"(?!(?:body|int|str|float)$)[a-z_]+")  # pydantic names the branches of a union too: not those
+#: The fields an error speaks of; pydantic names the branches of a union too: not those
+FIELD = re.compile(r"(?!(?:body|query|int|str|float|opening|importing)$)[A-Za-z_]+")
 NUMBER = ("float_type", "int_type")  # what pydantic says where a number belongs
 
 
@@ -56,23 +65,52 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         store = Store(url, deadline=settings.deadline)
         ingest = Ingest(store, queue=settings.queue, patience=settings.deadline)
-        app.state.context = Context(settings, store, ingest)
+        streams = Streams(settings.event_streams)
+        jobs = Fits(url, deadline=settings.deadline)
+        app.state.context = Context(settings, store, ingest, jobs, streams)
+        _close_on_signal(streams)
         yield
+        await jobs.close()
         await store.close()
 
     app = FastAPI(
-        title="Horocycle", version=VERSION, lifespan=lifespan, redirect_slashes=False, strict_content_type=False
+        title="Horocycle",
+        version=VERSION,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        strict_content_type=False,
+        docs_url=None,
+        redoc_url=None,
     )
     app.router.routes.extend(HOT)  # there they answer 405
-    app.include_router(sessions.router)
-    app.include_router(health.router)
-    app.add_middleware(BodyLimit, limit=settings.session_body_limit)
+    for part in (sessions, metrics, certificate, events, fits, snapshot, disk, health, pages):
+        app.include_router(part.router)
+    for extra in (fits.promotion, pages.problems):
+        app.include_router(extra)
+    app.add_middleware(BodyLimit, limit=settings.session_body_limit, large=settings.body_limit)
     app.add_middleware(HotRoutes, routes=HOT)
+    app.add_middleware(Access, log=settings.access_log)
     app.add_exception_handler(HorocycleError, handle)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
     return app
+
+
+def _close_on_signal(streams: Streams) -> None:
+    """The server waits for every answer to end before it does; an event stream has to be told."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+
+        def close(number: int, frame: FrameType | None, before: Any = before) -> None:
+            loop.call_soon_threadsafe(streams.closing.set)
+            if callable(before):
+                before(number, frame)
+
+        signal.signal(number, close)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -88,8 +126,8 @@ def _named(first: dict[str, Any]) -> HorocycleError:
     if first["type"] == "extra_forbidden":
         return UnknownField(str(first["loc"][-1])[:100], "those of the documentation at /docs")
     if first["type"] == "finite_number":
-        field, last = first["loc"][1], first["loc"][-1]
-        return NonFinite(last if isinstance(last, int) else 0, first["input"], what=str(field))
+        last = first["loc"][-1]
+        return NonFinite(last if isinstance(last, int) else 0, first["input"], what=where.split(".")[0])
     if first["type"] in NUMBER and "labels" not in first["loc"] and not isinstance(first["input"], list | dict):
         return NotANumber(f"{where}: {first['msg']}", value=first["input"])
     return InvalidRequest(f"{where or 'the body'}: {first['msg']}", field=where)

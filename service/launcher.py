@@ -9,12 +9,14 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import redis
 import uvicorn
@@ -22,12 +24,16 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from uvicorn.supervisors import Multiprocess
 
+from service import telemetry
 from service.app import create_app
 from service.embedded import EmbeddedServer, find_server
 from service.errors import LaunchError
+from service.logs import configure
 from service.settings import Settings
 
 OLDEST = (6, 2)  # of Redis
+GRACE = 10  # seconds that requests in flight have to finish
+SILENCE = 20  # seconds after which a worker that gives no sign of life is replaced
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def serve(settings: Settings) -> int:
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    configure(logging.INFO if settings.access_log else logging.WARNING)
     with ExitStack() as running:
         try:
             listening = running.enter_context(socket.create_server((settings.host, settings.port), backlog=2048))
@@ -65,9 +71,19 @@ def serve(settings: Settings) -> int:
         for name, value in settings.model_copy(update={"redis_url": url}).model_dump(mode="json").items():
             os.environ[f"HOROCYCLE_{name.upper()}"] = str(value)
         config = uvicorn.Config(
-            "service.launcher:worker", factory=True, workers=settings.workers, log_level="warning", access_log=False
+            "service.launcher:worker",
+            factory=True,
+            workers=settings.workers,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=GRACE,
+            timeout_worker_healthcheck=SILENCE,
         )
+        for _ in range(settings.fit_workers):
+            running.enter_context(_fit_worker())
         if settings.workers > 1:
+            os.environ[telemetry.FOLDER] = running.enter_context(TemporaryDirectory(prefix="horocycle-"))
             Multiprocess(config, sockets=[listening]).run()
         else:
             for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again when it is done; we are not
@@ -80,9 +96,35 @@ def worker() -> FastAPI:
     """The app of one worker; its settings come by the environment."""
     if (launcher := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_follow, args=[launcher.sentinel], daemon=True).start()
+    settings = Settings()
+    configure(logging.INFO if settings.access_log else logging.WARNING)
     gc.collect()
     gc.freeze()  # what is there now stays: a body of 10,000 rows is not to have it all searched again
-    return create_app(Settings())
+    return create_app(settings)
+
+
+@contextmanager
+def _fit_worker() -> Iterator[None]:
+    """A process that fits, begun anew whenever it dies, until the block ends; it ends when its standard input does"""
+    ending, command = threading.Event(), [sys.executable, "-m", "service.fit_worker", "--follow"]
+    running: list[subprocess.Popen[bytes]] = []
+
+    def keep() -> None:
+        while not ending.is_set():
+            running[:] = [subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)]
+            running[0].wait()
+            ending.wait(0.5)
+
+    keeper = threading.Thread(target=keep, daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        while keeper.is_alive():
+            for process in running:
+                process.terminate()
+            keeper.join(0.2)
 
 
 def _follow(launcher: int) -> None:

@@ -30,9 +30,17 @@ STATUS: dict[type[HorocycleError], int] = {
     errors.UnknownLabel: 422,
     errors.BinaryOnly: 422,
     errors.InvalidParameter: 422,
+    errors.IdReused: 422,
+    errors.InvalidSnapshot: 422,
+    errors.EmptyClass: 422,
+    errors.TooManyPoints: 422,
+    errors.NotSeparable: 422,
     errors.UnknownSession: 404,
     errors.SessionGone: 410,
     errors.SessionExists: 409,
+    errors.UnknownFit: 404,
+    errors.FitNotReady: 409,
+    errors.FitFailed: 409,
     errors.UnknownRoute: 404,
     errors.MethodNotAllowed: 405,
     errors.StaleModel: 412,
@@ -52,11 +60,21 @@ def slug(kind: type[HorocycleError]) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
 
 
+def title(kind: type[HorocycleError]) -> str:
+    return slug(kind).replace("-", " ").capitalize()
+
+
+def about(kind: type[HorocycleError]) -> str:
+    """What it means, as the tree on top of errors.py says"""
+    found = re.search(rf"─ {kind.__name__} +(.+)", errors.__doc__ or "")
+    assert found is not None, kind
+    return found.group(1)[0].upper() + found.group(1)[1:] + "."
+
+
 def problem(error: HorocycleError) -> dict[str, Any]:
-    name = slug(type(error))
     return {
-        "type": f"/problems/{name}",
-        "title": name.replace("-", " ").capitalize(),
+        "type": f"/problems/{slug(type(error))}",
+        "title": title(type(error)),
         "status": STATUS[type(error)],
         "detail": error.detail,
         **{member: value for member, value in error.members.items() if value is not None},

@@ -7,13 +7,16 @@ import secrets
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictInt, StrictStr, Tag, field_validator
 
 from service.errors import DimensionMismatch, InvalidParameter
 from service.geometry import require_ball
 from service.session import Label, Spec
 
 #: A number as JSON has it: neither "1" nor true, which pydantic would take
+ID = r"^[A-Za-z0-9_-]{1,64}$"
+#: Of an idle session, in seconds
+LONGEST = 10 * 366 * 86400
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
@@ -27,6 +30,19 @@ class EstimatedBudget(BaseModel):
     estimate: Estimate
 
 
+class Learn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    warmup: Annotated[StrictInt, Field(ge=2, le=1_000_000, description="points to learn it from")] = 200
+    method: Literal["hull", "closest", "lorentz", "cv"] = "hull"
+
+
+class LearnedReference(BaseModel):
+    """Run at the origin until enough points of every class are there, then learn the reference point from them."""
+
+    model_config = ConfigDict(extra="forbid")
+    learn: Learn
+
+
 class OpenSession(BaseModel):
     """What a session is to be."""
 
@@ -37,14 +53,14 @@ class OpenSession(BaseModel):
     algorithm: Literal["perceptron", "second_order", "strategic", "hyperboloid"] = "perceptron"
     dimension: Annotated[StrictInt, Field(ge=1, le=4096)]
     curvature: Annotated[Finite, Field(gt=0, description="the ball's curvature is −c")] = 1.0
-    reference: Literal["origin"] | list[Finite] = "origin"
+    reference: Literal["origin"] | list[Finite] | LearnedReference = "origin"
     labels: Annotated[list[StrictInt | StrictStr], Field(min_length=2, max_length=1000)] = [-1, 1]
     a: Annotated[Finite, Field(ge=0, description="second_order; 0 = pseudo-inverse")] = 1.0
     budget: Annotated[Finite, Field(gt=0)] | EstimatedBudget = 1.0
     keep_points: Annotated[StrictInt, Field(ge=0, le=10_000_000)] = 10_000
     keep_events: Annotated[StrictInt, Field(ge=0, le=1_000_000)] = 10_000
-    ttl_seconds: Annotated[StrictInt, Field(ge=1, le=10 * 366 * 86400)] | None = None
-    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    ttl_seconds: Annotated[StrictInt, Field(ge=1, le=LONGEST)] | None = None
+    id: Annotated[str, Field(pattern=ID)] | None = None
     name: Annotated[str, Field(max_length=200)] | None = None
 
     @field_validator("labels")
@@ -57,7 +73,12 @@ class OpenSession(BaseModel):
         return labels
 
     def spec(self) -> Spec:
-        reference = [0.0] * self.dimension if self.reference == "origin" else list(self.reference)
+        learn = self.reference.learn if isinstance(self.reference, LearnedReference) else None
+        if learn is not None and self.algorithm == "hyperboloid":
+            raise InvalidParameter("reference", "learn", "left out: a hyperboloid perceptron has none")
+        if learn is not None and self.keep_points < learn.warmup:
+            raise InvalidParameter("keep_points", self.keep_points, f"at least the warmup of {learn.warmup}")
+        reference = list(self.reference) if isinstance(self.reference, list) else [0.0] * self.dimension
         if len(reference) != self.dimension:
             raise DimensionMismatch(self.dimension, len(reference), what="reference", index=0)
         require_ball([reference], self.dimension, c=self.curvature)
@@ -66,7 +87,7 @@ class OpenSession(BaseModel):
         if not math.isfinite(budget * math.sqrt(self.curvature)):
             raise InvalidParameter("budget", budget, f"a distance that curvature −{self.curvature!r} can measure")
         return Spec(
-            id=self.id or secrets.token_urlsafe(12),
+            id=self.id or secrets.token_hex(8),
             algorithm=self.algorithm,
             dimension=self.dimension,
             curvature=self.curvature,
@@ -80,7 +101,36 @@ class OpenSession(BaseModel):
             ttl_seconds=self.ttl_seconds,
             name=self.name,
             created_at=datetime.now(UTC).isoformat(),
+            warmup=learn.warmup if learn else 0,
+            method=learn.method if learn else "hull",
         )
+
+
+class ImportSession(BaseModel):
+    """A session as GET /sessions/{id}/snapshot gave it, to be opened under a new id."""
+
+    model_config = ConfigDict(extra="forbid")
+    snapshot: dict[str, Any]
+    id: Annotated[str, Field(pattern=ID)] | None = None
+    name: Annotated[str, Field(max_length=200)] | None = None
+
+
+Opening = Annotated[
+    Annotated[ImportSession, Tag("importing")] | Annotated[OpenSession, Tag("opening")],
+    Discriminator(lambda body: "importing" if isinstance(body, dict) and "snapshot" in body else "opening"),
+]
+
+
+class ChangeSession(BaseModel):
+    """What of a session can be changed; what is left out stays."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"name": "a stream of agents", "keep_points": 5000}]}
+    )
+    name: Annotated[str, Field(max_length=200)] | None = None
+    ttl_seconds: Annotated[StrictInt, Field(ge=1, le=LONGEST)] | None = None
+    keep_points: Annotated[StrictInt, Field(ge=0, le=10_000_000)] = 10_000
+    budget: EstimatedBudget | None = Field(None, description="begin the estimate of a strategic budget anew")
 
 
 class Session(BaseModel):
@@ -91,7 +141,9 @@ class Session(BaseModel):
     algorithm: str
     dimension: int
     curvature: float
-    reference: list[float]
+    reference: list[float] | list[list[float]] | LearnedReference | None = Field(
+        description="one point; one a class if they were learned; how it is being learned; none for a hyperboloid"
+    )
     labels: list[int | str]
     a: float | None
     budget: float | EstimatedBudget | None
@@ -132,6 +184,7 @@ class Observe(BaseModel):
     labels: list[int | str] | None = None
     point: Point | None = None
     label: int | str | None = None
+    truth: list[Point] | Point | None = Field(None, description="where the points were before they moved; for display")
 
 
 class Observed(BaseModel):
@@ -147,12 +200,93 @@ class Predict(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"points": [[0.1, -0.2]]}]})
     points: list[Point] | None = None
     point: Point | None = None
+    ids: list[int | str] | None = Field(None, description="the points wait under these for POST /labels")
+    id: int | str | None = None
 
 
 class Predicted(BaseModel):
     predictions: list[int | str]
     scores: list[Any]
     cold: bool = Field(description="true when the session has not learned anything yet")
+    probabilities: list[list[float]] | None = Field(None, description="n×K, where the model has them")
+    expires_in: float | None = Field(None, description="with ids: the seconds that the points wait for their labels")
+
+
+class Labels(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ids": ["a", "b"], "labels": [1, -1]}]})
+    ids: list[int | str] | None = None
+    labels: list[int | str] | None = None
+    id: int | str | None = None
+    label: int | str | None = None
+
+
+class Labelled(Observed):
+    ids: list[int | str] = Field(description="those that were learned now, in this order")
+    unknown: list[int | str]
+    expired: list[int | str]
+    already_learned: list[int | str]
+
+
+class ClassMetrics(BaseModel):
+    label: int | str
+    points: int
+    predicted: int
+    precision: float | None
+    recall: float | None
+
+
+class Window(BaseModel):
+    points: int
+    mistakes: int
+    accuracy: float | None
+
+
+class Drift(BaseModel):
+    """Page and Hinkley's test on the error rate"""
+
+    alarms: int
+    last_alarm: int | None = Field(description="the position of the newest")
+    statistic: float
+    threshold: float
+
+
+class MistakeLog(BaseModel):
+    block: int = Field(description="points an entry stands for")
+    first: int = Field(description="the position at which the first entry begins")
+    mistakes: list[int]
+
+
+class Metrics(BaseModel):
+    observed: int
+    mistakes: int
+    updates: int
+    version: int
+    accuracy: float | None
+    window: Window
+    labels: list[int | str]
+    confusion: list[list[int]] = Field(description="row: the true class; column: the predicted one")
+    classes: list[ClassMetrics]
+    log: MistakeLog
+    drift: Drift
+
+
+class Proof(BaseModel):
+    label: int | str | None = Field(None, description="the class against the rest, for K > 2 labels")
+    updates: int
+    radius: float
+    margin: float | None
+    bound: float | None
+    largest_margin: float | None
+    disproved: bool | None
+    paper_bound: float | None
+
+
+class Certified(Proof):
+    mistakes: int
+    observed: int
+    classes: list[Proof] | None = Field(description="one a class, for K > 2 labels")
+    points: int | None = Field(None, description="margin=best: how many retained points it is the margin of")
+    whole_stream: bool | None = Field(None, description="margin=best: whether those are all that were observed")
 
 
 class Model(BaseModel):
@@ -162,13 +296,77 @@ class Model(BaseModel):
     dimension: int
     curvature: float
     labels: list[int | str]
-    reference: list[float] | None
+    reference: list[float] | list[list[float]] | None
     weights: list[Any] = Field(description="in lifted coordinates; K×d for K > 2 labels")
-    sigma: float
+    sigma: float | list[float]
     budget: float | None
     threshold: float | None
     updates: int
     version: int
+
+
+class FitRequest(BaseModel):
+    """A batch classifier for the retained points; with a body of points of its own these are query parameters."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"kind": "svm", "loss": "squared_hinge", "C": 5.0, "reference": "hull"}]},
+    )
+    kind: Literal["svm", "softmax"] = "svm"
+    margin: Literal["soft", "hard"] = "soft"
+    loss: Literal["hinge", "squared_hinge"] = "hinge"
+    C: Annotated[Finite, Field(gt=0, le=1e12, description="the weight of the losses against the margin")] = 1.0
+    features: Literal["tangent", "lift", "hyperboloid"] = "tangent"
+    reference: Literal["session", "hull", "closest", "lorentz", "cv"] | list[Finite] | list[list[Finite]] = Field(
+        "session", description="the session's own, a way to learn it, a point, or one point a class"
+    )
+    probabilities: Annotated[bool, Field(strict=True)] = True
+
+
+class Gap(BaseModel):
+    primal: float
+    dual: float
+    gap: float = Field(description="(primal − dual)/primal: the fit is this near to the optimum, proven")
+
+
+class FitCertificate(Gap):
+    classes: list[Gap] | None = Field(description="one a class, for K > 2 labels")
+
+
+class Failure(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    type: str
+    detail: str
+
+
+class Fit(FitRequest):
+    model_config = ConfigDict(extra="ignore")
+    id: str
+    status: Literal["queued", "running", "done", "failed", "cancelled"]
+    progress: float
+    created_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    attempts: int
+    failure: Failure | None = Field(description="why it failed")
+    points: int | None
+    certificate: FitCertificate | None
+    support_vectors: list[int] | None = Field(description="how many, a class")
+    training_accuracy: float | None
+    references: list[list[float]] | None
+    reference_methods: list[dict[str, Any]] | None = Field(description="how each was found, and what was seen")
+    iterations: int | None
+    stopped: list[str] | None
+    seconds: float | None
+
+
+class FitList(BaseModel):
+    fits: list[Fit]
+
+
+class Promote(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    fit: Annotated[str, Field(pattern=ID)]
 
 
 class Problem(BaseModel):

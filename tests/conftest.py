@@ -1,7 +1,8 @@
-"""One running service for the tests that only talk to it."""
+"""Running services, for the tests that only talk to them."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import httpx
 import pytest
 
 from tests.running import Running, service
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +25,24 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def http(running: Running) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=running.url, timeout=30) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One worker, whose limits are soon met, and a store of its own"""
+    with service(
+        tmp_path_factory.mktemp("small") / "data",
+        HOROCYCLE_LABEL_TTL="0.4",
+        HOROCYCLE_WAITING_POINTS="20",
+        HOROCYCLE_HEARTBEAT="0.1",
+        HOROCYCLE_EVENT_STREAMS="4",
+    ) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Two workers and a store that may be killed: they come back"""
+    data: Path = tmp_path_factory.mktemp("mortal") / "data"
+    with service(data, workers=2, HOROCYCLE_HEARTBEAT="0.2") as found:
+        yield found

@@ -3,38 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from hashlib import sha256
+from typing import Annotated, Any
 
+from fastapi import Header
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import BodyTooLarge
+from service.errors import BodyTooLarge, InvalidRequest
 from service.problems import respond
 from service.wire import JSON, load_json, media_type
 
+IdempotencyKey = Annotated[str | None, Header(description="the same key and body again changes nothing more")]
+
+
+def once(request: Request, what: str, body: BaseModel) -> tuple[str | None, bytes]:
+    """The key under which a change is made once, and the fingerprint of what it is for"""
+    asked = f"{what} {body.model_dump_json(exclude_unset=True)}"
+    return idempotency_key(request.headers), sha256(asked.encode()).digest()[:16]
+
+
+def idempotency_key(headers: Headers) -> str | None:
+    key = headers.get("idempotency-key")
+    if key is not None and not 1 <= len(key) <= 200:
+        raise InvalidRequest("an Idempotency-Key has 1 to 200 characters", header="Idempotency-Key")
+    return key
+
 
 class BodyLimit:
-    def __init__(self, app: ASGIApp, limit: int) -> None:
-        self._app, self._limit = app, limit
+    """`limit` is that of any body; only those that bring points along, a snapshot's and a fit's, may have `large`."""
+
+    def __init__(self, app: ASGIApp, limit: int, large: int) -> None:
+        self._app, self._limit, self._large = app, limit, large
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "DELETE"):
             await self._app(scope, receive, send)
             return
         parts: list[Message] = []
-        size, more = 0, True
+        size, more, imports = 0, True, scope["path"] == "/sessions"
+        fits = scope["path"].endswith("/fits")
+        limit = max(self._large, self._limit) if imports or fits else self._limit
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return
             size += len(message.get("body", b""))
-            if size > self._limit:
-                await respond(BodyTooLarge(self._limit))(scope, receive, send)
+            if size > limit:
+                await respond(BodyTooLarge(limit))(scope, receive, send)
                 return
             parts.append(message)
             more = message.get("more_body", False)
+        if imports and size > self._limit and b'"snapshot"' not in b"".join(part.get("body", b"") for part in parts):
+            await respond(BodyTooLarge(self._limit))(scope, receive, send)
+            return
         waiting = iter(parts)
 
         async def again() -> Message:

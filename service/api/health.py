@@ -1,20 +1,41 @@
-"""Probes."""
+"""Probes, and what Prometheus reads."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 
+from service import telemetry
 from service.api.context import context
+from service.errors import HorocycleError, StoreUnavailable
 
-router = APIRouter(prefix="/health", tags=["health"])
+router = APIRouter(tags=["health"])
 
 
-@router.get("/live", summary="The process is up")
+@router.get("/health/live", summary="The process is up")
 async def live() -> dict[str, str]:
     return {"status": "live"}
 
 
-@router.get("/ready", summary="The store answers")
+@router.get("/health/ready", summary="The store answers, and the worker is not about to end")
 async def ready(request: Request) -> dict[str, str]:
-    await context(request).store.ping()
+    here = context(request)
+    if here.streams.closing.is_set():
+        raise StoreUnavailable("this worker is about to end")
+    await here.store.ping()
     return {"status": "ready"}
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    summary="Counters for Prometheus, over all workers",
+)
+async def metrics(request: Request) -> Response:
+    try:
+        await context(request).store.ping()
+        telemetry.store_up.set(1)
+    except HorocycleError:
+        telemetry.store_up.set(0)
+    return Response(telemetry.exposition(), media_type=CONTENT_TYPE_LATEST)

@@ -47,7 +47,7 @@ class HotRoutes:
             for route in self._routes:
                 found = route.path_regex.match(scope["path"])
                 if found and scope["method"] in (route.methods or ()):
-                    scope["path_params"] = found.groupdict()
+                    scope["path_params"], scope["route"] = found.groupdict(), route
                     return await route.app(scope, receive, send)
         await self._app(scope, receive, send)
 

@@ -9,10 +9,12 @@ from urllib.parse import parse_qs
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
+from service.api.bodies import idempotency_key
 from service.api.context import Context
 from service.api.hot import dump, read_body
 from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable
-from service.ingest import Answer, Request
+from service.ingest import Request
+from service.learning import Answer
 from service.session import Spec
 from service.wire import Batch, media_type, read_labelled
 
@@ -20,14 +22,19 @@ from service.wire import Batch, media_type, read_labelled
 async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
     sid, headers = scope["path_params"]["id"], Headers(scope=scope)
     kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
-    columns = _columns(scope["query_string"])
+    columns = wants_columns(scope["query_string"])
     body = await read_body(scope, receive, here.settings.body_limit)
     spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
     batch = read_labelled(body, kind, spec)
-    key = _key(headers)
-    fingerprint = b"" if key is None else _fingerprint(body, kind, columns)
-    request = Request(batch, fingerprint, key, _if_match(headers), columns)
+    key = idempotency_key(headers)
+    mark = b"" if key is None else fingerprint(body, kind, columns)
+    request = Request(batch, mark, key, _if_match(headers), columns)
     answer = await here.ingest.observe(sid, request)
+    return dump(answered(spec, batch, answer)), await acknowledge(here, answer)
+
+
+async def acknowledge(here: Context, answer: Answer) -> dict[str, str]:
+    """The headers of an answer to something that was learned"""
     try:
         epoch = await here.store.epoch()
     except StoreUnavailable as error:  # which says that nothing was changed, and it was
@@ -35,7 +42,7 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     extra = {"ETag": f'"{answer.counters.version}"', "Horocycle-Epoch": str(epoch)}
     if answer.replayed:
         extra["Idempotency-Replayed"] = "true"
-    return dump(answered(spec, batch, answer)), extra
+    return extra
 
 
 def answered(spec: Spec, batch: Batch, answer: Answer) -> dict[str, Any]:
@@ -49,12 +56,12 @@ def answered(spec: Spec, batch: Batch, answer: Answer) -> dict[str, Any]:
     return {"predictions": spec.named(decided), "scores": answer.scores, "correct": correct, **totals}
 
 
-def _fingerprint(body: bytes, kind: str, columns: bool) -> bytes:
+def fingerprint(body: bytes, kind: str, columns: bool) -> bytes:
     """What a key belongs to: the body, and how it was to be read and answered (SHA is in the processor)"""
     return sha256(f"{kind} {columns} ".encode() + body).digest()[:16]
 
 
-def _columns(query: bytes) -> bool:
+def wants_columns(query: bytes) -> bool:
     """Whether the answer has columns: ?reply=summary leaves them out"""
     if not query:
         return True
@@ -62,13 +69,6 @@ def _columns(query: bytes) -> bool:
     if reply not in ("columns", "summary"):
         raise InvalidRequest(f"reply is {reply!r}; it may be columns or summary", parameter="reply")
     return reply == "columns"
-
-
-def _key(headers: Headers) -> str | None:
-    key = headers.get("idempotency-key")
-    if key is not None and not 1 <= len(key) <= 200:
-        raise InvalidRequest("an Idempotency-Key has 1 to 200 characters", header="Idempotency-Key")
-    return key
 
 
 def _if_match(headers: Headers) -> int | None:

@@ -1,4 +1,5 @@
-"""The OpenAPI document. The hot routes are plain ASGI endpoints; here they are shown as what they are."""
+"""The OpenAPI document: the hot routes, which are plain ASGI endpoints, shown as what they are; an example for every
+route, and the problems that each can answer with."""
 
 from __future__ import annotations
 
@@ -7,45 +8,65 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Header, Query, Response
 from fastapi.openapi.utils import get_openapi
 
-from service.problems import STATUS, slug
-from service.schemas import Observe, Observed, Predict, Predicted, Problem
+from service import errors
+from service.api.examples import EXAMPLES
+from service.errors import HorocycleError, InvalidInput
+from service.problems import STATUS, about, slug
+from service.schemas import Labelled, Labels, Observe, Observed, Predict, Predicted, Problem
+from service.wire import NDJSON, NPY, RAW
 
 DESCRIPTION = """Online classification in the Poincaré ball: stream labelled points, ask for predictions.
 
 Every acknowledged point is applied exactly once, however a request is retried with its `Idempotency-Key`.
 Errors are RFC 9457 problems."""
 
-RAW = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 described = APIRouter(tags=["stream"])
 Key = Annotated[str | None, Header(description="the same key and body again gets the stored answer")]
 Match = Annotated[str | None, Header(description="the version of the model these points respond to")]
+Reply = Annotated[str, Query(description="columns, or summary: without the columns")]
 X = Annotated[list[str] | None, Query(description="a point as comma-separated coordinates; repeat for more")]
+MODEL = Annotated[str, Query(description="online, or the id of a fit")]
 
 
-@described.post("/sessions/{id}/observe", response_model=Observed, openapi_extra={"requestBody": {"content": RAW}})
+@described.post("/sessions/{id}/observe", response_model=Observed)
 def observe(
-    id: str, body: Observe, reply: str = "columns", idempotency_key: Key = None, if_match: Match = None
+    id: str, body: Observe, reply: Reply = "columns", idempotency_key: Key = None, if_match: Match = None
 ) -> Response:
     """For each labelled point, in order: predict, then learn. All or nothing, exactly once."""
     raise AssertionError("shown here, served by service.api.observe")
 
 
+@described.post("/sessions/{id}/labels", response_model=Labelled)
+def labels(id: str, body: Labels, reply: Reply = "columns", idempotency_key: Key = None) -> Response:
+    """Late labels for points predicted with ids: each is observed now, once."""
+    raise AssertionError("shown here, served by service.api.labels")
+
+
 @described.get("/sessions/{id}/predict", response_model=Predicted)
-def predict(id: str, x: X = None) -> Response:
+def predict(id: str, x: X = None, model: MODEL = "online") -> Response:
     """Predict one point, or more. Changes nothing."""
     raise AssertionError("shown here, served by service.api.predict")
 
 
-@described.post("/sessions/{id}/predict", response_model=Predicted, openapi_extra={"requestBody": {"content": RAW}})
-def predict_many(id: str, body: Predict) -> Response:
-    """Predict many points. Changes nothing."""
+@described.post("/sessions/{id}/predict", response_model=Predicted)
+def predict_many(id: str, body: Predict, model: MODEL = "online") -> Response:
+    """Predict many points. With ids they wait for their labels; nothing is learned."""
     raise AssertionError("shown here, served by service.api.predict")
 
 
 @described.get("/predict", response_model=Predicted)
-def predict_short(session: str, x: X = None) -> Response:
+def predict_short(session: str, x: X = None, model: MODEL = "online") -> Response:
     """The same, short form."""
     raise AssertionError("shown here, served by service.api.predict")
+
+
+BINARY = {"schema": {"type": "string", "format": "binary"}}
+FORMATS = {
+    ("post", "/sessions/{id}/observe"): (NDJSON, NPY, RAW),
+    ("post", "/sessions/{id}/predict"): (NDJSON, NPY, RAW),
+    ("post", "/sessions/{id}/labels"): (NDJSON,),
+    ("post", "/sessions/{id}/fits"): (NPY, RAW),
+}
 
 
 def document(app: FastAPI) -> dict[str, Any]:
@@ -53,12 +74,76 @@ def document(app: FastAPI) -> dict[str, Any]:
         schema = get_openapi(
             title=app.title, version=app.version, description=DESCRIPTION, routes=[*described.routes, *app.routes]
         )
-        problems = ", ".join(sorted(f"{status} {slug(kind)}" for kind, status in STATUS.items()))
         schema["components"]["schemas"]["Problem"] = Problem.model_json_schema()
-        content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-        for path in schema["paths"].values():
-            for operation in path.values():
-                operation["responses"].pop("422", None)
-                operation["responses"]["default"] = {"description": f"A problem: {problems}", "content": content}
+        for path, operations in schema["paths"].items():
+            for method, operation in operations.items():
+                _complete(method, path, operation)
         app.openapi_schema = schema
     return app.openapi_schema
+
+
+def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
+    operation["responses"].pop("422", None)
+    for kind in FORMATS.get((method, path), ()):
+        operation["requestBody"]["content"][kind] = BINARY
+    example = EXAMPLES[method, path]
+    for parameter in operation.get("parameters", []):
+        if (name := parameter["name"].lower()) in example.parameters:
+            parameter["example"] = example.parameters[name]
+    if example.body is not None:
+        operation["requestBody"]["content"]["application/json"]["example"] = example.body
+    for status, kinds in _problems(method, path).items():
+        names = "; ".join(f"`{slug(kind)}`: {about(kind)}" for kind in kinds)
+        content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        operation["responses"][str(status)] = {"description": names, "content": content}
+
+
+STORE = (errors.StoreUnavailable, errors.StoreFull, errors.StoreReadOnly, errors.OutcomeUnknown)
+BODY = (errors.MalformedBody, errors.BodyTooLarge, errors.UnsupportedMediaType, errors.UnknownField)
+POINTS = (
+    *(errors.EmptyBatch, errors.PointOutsideBall, errors.NonFinite, errors.NotANumber),
+    *(errors.DimensionMismatch, errors.LengthMismatch),
+)
+FITTED = (errors.UnknownFit, errors.FitNotReady)
+LEARNING = (errors.UnknownLabel, errors.KeyReused, errors.RateLimited)
+ONLY: dict[tuple[str, str], tuple[type[HorocycleError], ...]] = {
+    ("post", "/sessions"): (
+        *(errors.SessionExists, errors.BinaryOnly, errors.InvalidParameter, errors.InvalidSnapshot),
+        *(errors.PointOutsideBall, errors.NonFinite, errors.NotANumber, errors.DimensionMismatch),
+    ),
+    ("patch", "/sessions/{id}"): (errors.InvalidParameter, errors.NonFinite, errors.NotANumber),
+    ("post", "/sessions/{id}/observe"): (*POINTS, *LEARNING, errors.StaleModel),
+    ("post", "/sessions/{id}/labels"): (errors.EmptyBatch, errors.LengthMismatch, *LEARNING),
+    ("get", "/sessions/{id}/predict"): (*POINTS, *FITTED, errors.UnknownField),
+    ("get", "/predict"): (*POINTS, *FITTED, errors.UnknownField),
+    ("post", "/sessions/{id}/predict"): (*POINTS, *FITTED, errors.IdReused, errors.RateLimited),
+    ("get", "/sessions/{id}/certificate"): (errors.InvalidParameter,),
+    ("get", "/sessions/{id}/events"): (errors.RateLimited,),
+    ("post", "/sessions/{id}/fits"): (
+        *POINTS,
+        *LEARNING,
+        *(errors.EmptyClass, errors.TooManyPoints, errors.InvalidParameter, errors.NotSeparable, errors.FitFailed),
+    ),
+    ("get", "/sessions/{id}/fits/{fit}"): (errors.UnknownFit,),
+    ("delete", "/sessions/{id}/fits/{fit}"): (errors.UnknownFit,),
+    ("post", "/sessions/{id}/promote"): (errors.UnknownFit, errors.FitNotReady, errors.InvalidParameter),
+    ("get", "/problems/{slug}"): (errors.UnknownRoute,),
+}
+
+
+def _problems(method: str, path: str) -> dict[int, list[type[HorocycleError]]]:
+    """What this route can answer instead, by status"""
+    kinds: list[type[HorocycleError]] = [*ONLY.get((method, path), ())]
+    if path not in ("/health/live", "/metrics", "/problems/{slug}"):
+        kinds += STORE
+    if "{id}" in path or path == "/predict":
+        kinds += [errors.UnknownSession, errors.SessionGone, errors.StateCorrupt]
+    if method in ("post", "patch"):
+        kinds += BODY
+    if "{id}" in path or path in ("/predict", "/sessions"):
+        kinds.append(errors.InvalidRequest)
+    found: dict[int, list[type[HorocycleError]]] = {}
+    for kind in dict.fromkeys(kinds):
+        found.setdefault(STATUS[kind], []).append(kind)
+    assert all(issubclass(kind, InvalidInput | HorocycleError) for kind in kinds)
+    return dict(sorted(found.items()))

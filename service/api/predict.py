@@ -10,11 +10,13 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from service.api.context import Context
+from service.api.fits import fitted
 from service.api.hot import dump, read_body
+from service.classifier import Classifier
 from service.errors import InvalidRequest, StoreReadOnly, UnknownField
 from service.geometry import Array
 from service.store import Loaded
-from service.wire import media_type, read_points, read_query
+from service.wire import Question, media_type, read_points, read_query
 
 
 async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
@@ -28,19 +30,42 @@ async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     for name in query:
         if name not in ("session", "x", "model"):
             raise UnknownField(name, "session, x, model")
-    if query.get("model", ["online"])[-1] != "online":
-        raise InvalidRequest("the only model there is here is online", parameter="model")
+    model = query.get("model", ["online"])[-1]
     loaded = await here.ingest.current(sid)
     with suppress(StoreReadOnly):  # then its time to live does not begin anew; predictions it still has
         await here.store.touch(loaded.spec)
     if scope["method"] == "POST":
         headers = Headers(scope=scope)
         kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
-        X = read_points(await read_body(scope, receive, here.settings.body_limit), kind, loaded.spec)
+        asked = read_points(await read_body(scope, receive, here.settings.body_limit), kind, loaded.spec)
     else:
-        X = read_query(query.get("x", []), loaded.spec)
+        asked = Question(read_query(query.get("x", []), loaded.spec))
+    if model == "online":
+        answer = predicted(loaded, asked.X)
+    else:
+        answer = _predicted_by(await fitted(here, sid, model), loaded, asked.X)
+    if asked.ids:
+        answer["expires_in"] = await _wait(here, loaded, asked)
     extra = {"ETag": f'"{loaded.counters.version}"', "Horocycle-Epoch": str(await here.store.epoch())}
-    return dump(predicted(loaded, X)), extra
+    return dump(answer), extra
+
+
+def _predicted_by(classifier: Classifier, loaded: Loaded, X: Array) -> dict[str, Any]:
+    answer = {
+        "predictions": loaded.spec.named(classifier.decide(X)),
+        "scores": classifier.scores(X),
+        "cold": False,
+    }
+    probabilities = classifier.probabilities(X)
+    return answer if probabilities is None else {**answer, "probabilities": probabilities}
+
+
+async def _wait(here: Context, loaded: Loaded, asked: Question) -> float:
+    """Let the points wait for their labels; asked again with the same ids they are the same points"""
+    seconds, limit = here.settings.label_ttl, here.settings.waiting_points
+    points = [(id, x.tobytes()) for id, x in zip(asked.ids, asked.X, strict=True)]
+    await here.store.wait(loaded.spec, points, ttl=seconds, limit=limit)
+    return seconds
 
 
 def predicted(loaded: Loaded, X: Array) -> dict[str, Any]:

@@ -1,61 +1,104 @@
-"""Open, list, look at and end sessions; the published model."""
+"""Open, list, look at, change and end sessions; the published model."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+import orjson
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 
-from service.api.bodies import JsonRoute
-from service.api.context import context, shown
-from service.errors import SessionGone, StateCorrupt
-from service.schemas import Model, OpenSession, Session, SessionList
+from service import snapshot
+from service.api.bodies import IdempotencyKey, JsonRoute, once
+from service.api.context import context, shown, stamp
+from service.errors import InvalidParameter, InvalidSnapshot
+from service.learners import strategic
+from service.learning import classifier
+from service.schemas import ChangeSession, ImportSession, Model, Opening, OpenSession, Session, SessionList
 from service.session import published
-from service.store import Counters, Loaded
+from service.store import Change, Counters, Kept, Loaded
 
 router = APIRouter(tags=["sessions"], route_class=JsonRoute)
+stamped = [Depends(stamp)]
 
 
-@router.post("/sessions", status_code=201, response_model=Session, summary="Open a session")
-async def open_session(body: OpenSession, request: Request, response: Response) -> dict[str, Any]:
-    here, spec = context(request), body.spec()
-    state = spec.first_state()
-    await here.store.open(spec, state)
-    response.headers["Location"] = f"/sessions/{spec.id}"
-    response.headers["Horocycle-Epoch"] = str(await here.store.epoch())
-    return shown(Loaded(spec, 0, Counters(), state))
+@router.post("/sessions", status_code=201, response_model=Session, dependencies=stamped, summary="Open a session")
+async def open_session(body: Opening, request: Request, response: Response) -> dict[str, Any]:
+    """With `snapshot`: a session exported elsewhere goes on here, under a new id."""
+    kept = await run_in_threadpool(_imported, body) if isinstance(body, ImportSession) else _new(body)
+    await context(request).store.open(kept)
+    response.headers["Location"] = f"/sessions/{kept.loaded.spec.id}"
+    return shown(kept.loaded)
 
 
-@router.get("/sessions", response_model=SessionList, summary="List the sessions, newest first")
+def _new(body: OpenSession) -> Kept:
+    spec = body.spec()
+    status = "warming" if spec.warmup else "live"
+    return Kept(Loaded(spec, 0, Counters(), spec.first_state(), status), b"", {}, [])
+
+
+def _imported(body: ImportSession) -> Kept:
+    snapshot.check(body.snapshot)
+    try:
+        session = OpenSession.model_validate(body.snapshot.get("session"))
+    except ValidationError as error:
+        raise InvalidSnapshot(f"the session of the snapshot: {error.errors()[0]['msg']}") from error
+    named = session.model_copy(update={"id": body.id, "name": body.name or session.name})
+    return snapshot.read(body.snapshot, named.spec())
+
+
+@router.get("/sessions", response_model=SessionList, dependencies=stamped, summary="List the sessions, newest first")
 async def list_sessions(
     request: Request, limit: Annotated[int, Query(ge=1, le=1000)] = 100, cursor: str | None = None
 ) -> dict[str, Any]:
-    store, found = context(request).store, []
-    ids = await store.ids(limit, cursor)
-    for sid in ids:
-        try:
-            found.append(shown(await store.load(sid)))
-        except SessionGone:
-            await store.forget(sid)
-        except StateCorrupt:
-            continue  # its own address says so; the others are shown
-    return {"sessions": found, "cursor": ids[-1] if len(ids) == limit else None}
+    """A learned reference point is shown by the session itself; the list says how it is learned."""
+    found, following = await context(request).store.page(limit, cursor)
+    return {"sessions": [shown(each) for each in found], "cursor": following}
 
 
-@router.get("/sessions/{id}", response_model=Session, summary="Look at a session")
-async def look(id: str, request: Request, response: Response) -> dict[str, Any]:
-    here = context(request)
-    loaded = await here.ingest.current(id)
-    response.headers["Horocycle-Epoch"] = str(await here.store.epoch())
-    return shown(loaded)
+@router.get("/sessions/{id}", response_model=Session, dependencies=stamped, summary="Look at a session")
+async def look(id: str, request: Request) -> dict[str, Any]:
+    return shown(await context(request).ingest.current(id))
 
 
-@router.delete("/sessions/{id}", status_code=204, summary="End a session; its id is not given away again")
-async def end(id: str, request: Request, response: Response) -> None:
+@router.patch("/sessions/{id}", response_model=Session, dependencies=stamped, summary="Change a session")
+async def change_session(
+    id: str, body: ChangeSession, request: Request, idempotency_key: IdempotencyKey = None
+) -> dict[str, Any]:
+    """The name, the time to live and keep_points; or begin the estimate of a budget anew. What is left out stays."""
+    key, mark = once(request, "change", body)
+    return shown(await context(request).ingest.change(id, lambda loaded: _changed(loaded, body), key, mark))
+
+
+def _changed(loaded: Loaded, body: ChangeSession) -> Change:
+    given = body.model_dump(include=body.model_fields_set & {"name", "ttl_seconds", "keep_points"})
+    spec, state, counters, events = replace(loaded.spec, **given), loaded.state, loaded.counters, []
+    if spec.warmup > spec.keep_points and loaded.status == "warming":
+        raise InvalidParameter("keep_points", spec.keep_points, f"at least the warmup of {spec.warmup}")
+    if body.budget is not None:
+        if not isinstance(state, strategic.State) or not state.estimating:
+            raise InvalidParameter("budget", "estimate", "left out: this session estimates none")
+        spec = replace(spec, budget=body.budget.estimate.initial)
+        begun = spec.first_state()
+        state = replace(state, alpha=begun.alpha, evidence=begun.evidence)
+        counters = replace(counters, version=counters.version + 1)
+        told = {"kind": "budget", "version": counters.version, **classifier(spec, state)}
+        events.append(("model", orjson.dumps(told)))
+    return Change(state, counters, loaded.status, loaded.tally, spec=spec, events=events)
+
+
+@router.delete(
+    "/sessions/{id}",
+    status_code=204,
+    dependencies=stamped,
+    summary="End a session; its id is not given away again",
+)
+async def end(id: str, request: Request) -> None:
     here = context(request)
     await here.store.end(id)
     here.ingest.forget(id)
-    response.headers["Horocycle-Epoch"] = str(await here.store.epoch())
 
 
 @router.get(

@@ -20,9 +20,10 @@ import numpy as np
 import redis
 
 from service.geometry import Array
+from service.keys import state_key
 from service.learners import encode
 from service.session import Spec
-from service.store import Counters, Loaded, Store, state_key
+from service.store import Counters, Loaded, Store
 from tests.running import Running, wait_until_ready
 
 SESSION = "one"
@@ -151,6 +152,20 @@ def wait_for_both_workers(running: Running) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
+def two_workers(running: Running, seconds: float = 60.0) -> list[int]:
+    """Both serve, however many were killed before; one that was stopped for too long the launcher has replaced"""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        pids = running.worker_pids
+        with suppress(OSError):
+            if len(pids) == 2 and all(map(alive, pids)):
+                wait_for_both_workers(running)
+            if len(pids) == 2 and running.worker_pids == pids:
+                return pids
+        time.sleep(0.02)
+    raise AssertionError(f"no two workers within {seconds} s")
+
+
 def open_session(url: str, algorithm: str = "perceptron") -> None:
     session = {"id": SESSION, "algorithm": algorithm, "dimension": 2, "keep_points": 10**6, "keep_events": 10**6}
     httpx.post(f"{url}/sessions", json=session, timeout=30).raise_for_status()
@@ -212,7 +227,9 @@ def stored(running: Running) -> Stored:
     async def read() -> tuple[Loaded, bytes, list[dict[str, Any]]]:
         store = Store(running.redis_url)
         try:
-            return await store.load(SESSION), await store.points(SESSION), await store.events(SESSION)
+            events = await store.events(SESSION, "0-0", count=100_000)
+            commits = [json.loads(event.data) for event in events if event.name == "commit"]
+            return await store.load(SESSION), await store.points(SESSION), commits
         finally:
             await store.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import struct
 import time
@@ -23,6 +24,7 @@ from service import problems
 from tests.running import Running
 
 JSON, RAW = "application/json", "application/octet-stream"
+NDJSON, NPY = "application/x-ndjson", "application/x-npy"
 SLUGS = {f"/problems/{problems.slug(kind)}": status for kind, status in problems.STATUS.items()}
 MIB = 1 << 20
 HUGE = "1" + "0" * 400  # an integer that no float64 comes near
@@ -62,6 +64,15 @@ def predicting(body: str | bytes, kind: str = JSON, sid: str = "{id}", **headers
     return Ask("POST", f"/sessions/{sid}/predict", _bytes(body), {"content-type": kind, **headers})
 
 
+def labelling(body: str | bytes, kind: str = JSON, query: str = "", **headers: str) -> Ask:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Ask("POST", f"/sessions/{{id}}/labels{query}", _bytes(body), {"content-type": kind, **named})
+
+
+def changing(body: str | bytes, kind: str = JSON, **headers: str) -> Ask:
+    return Ask("PATCH", "/sessions/{id}", _bytes(body), {"content-type": kind, **headers})
+
+
 def asking(query: str) -> Ask:
     return Ask("GET", "/sessions/{id}/predict" + query)
 
@@ -86,8 +97,13 @@ GOOD = {
     "session": '{"dimension": 2}',
     "observe": '{"point": [0.1, 0.2], "label": 1}',
     "predict": '{"point": [0.1, 0.2]}',
+    "labels": '{"id": "nobody", "label": 1}',
+    "change": '{"name": "another"}',
 }
-BODIES: list[tuple[str, Any]] = [("session", opening), ("observe", observing), ("predict", predicting)]
+BODIES: list[tuple[str, Any]] = [
+    *(("session", opening), ("observe", observing), ("predict", predicting)),
+    *(("labels", labelling), ("change", changing)),
+]
 NON_FINITE = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", HUGE, "-" + HUGE, HUGE + ".0"]
 NOT_NUMBERS = ['"NaN"', '"0.1"', '""', "true", "false", "null", "[]", "[0.1]", "{}", '{"a": 1}']
 DEEP = [990, 1000, 1015]  # deeper than Python shows, not deeper than orjson reads
@@ -137,7 +153,9 @@ def malformed() -> Iterator[Row]:
         for coding in ("gzip", "deflate", "br", "x"):
             refused = ask(good, **{"content-encoding": coding})
             yield f"{where}: {coding}", refused, 415, "unsupported-media-type", {"encoding": coding}
-    yield "session: raw", opening(rows(1), RAW), 415, "unsupported-media-type", {"got": RAW}
+    for where, ask in (("session", opening), ("change", changing), ("labels", labelling)):
+        for kind in (RAW, NPY) if where == "labels" else (RAW, NPY, NDJSON):
+            yield f"{where}: {kind}", ask(rows(1), kind), 415, "unsupported-media-type", {"got": kind}
     for name in ("id", "name", "labels"):
         value = '["\\ud800", "b"]' if name == "labels" else '"\\udfff"'
         yield f"session: lone surrogate in {name}", opening(session(name, value)), 400, "malformed-body", {}
@@ -327,6 +345,100 @@ def points_badly() -> Iterator[Row]:
     yield "predict raw: empty", predicting(b"", RAW), 422, "empty-batch", {}
 
 
+def lines_badly() -> Iterator[Row]:
+    """The other formats; what they hold is read as JSON's and raw rows' are"""
+    good, asked = GOOD["observe"], GOOD["predict"]
+    for where, ask, line in (("observe", observing, good), ("predict", predicting, asked)):
+        yield f"{where} ndjson: empty", ask(" \n", NDJSON), 422, "empty-batch", {}
+        yield f"{where} ndjson: a list", ask(f"{line}\n[]", NDJSON), 400, "malformed-body", {"index": 1}
+        yield f"{where} ndjson: two on a line", ask(line + line, NDJSON), 400, "malformed-body", {}
+        yield f"{where} ndjson: cut off", ask(line[:-1], NDJSON), 400, "malformed-body", {}
+        yield f"{where} ndjson: an empty object", ask(f"{line}\n{{}}", NDJSON), 422, "invalid-request", {"index": 1}
+        outside = line.replace("0.2", "1")
+        yield f"{where} ndjson: outside", ask(f"{line}\n{outside}", NDJSON), 422, "point-outside-ball", {"index": 1}
+        many = '{"points": [[0, 0]]}'
+        yield f"{where} ndjson: points", ask(many, NDJSON), 422, "unknown-field", {"field": "points"}
+        yield f"{where} npy: none", ask(b"", NPY), 400, "malformed-body", {}
+        yield f"{where} npy: raw values", ask(rows(0, 0, 1), NPY), 400, "malformed-body", {}
+        for header in ("{'descr': '<f8', 'fortran_order': False, 'shape': (1e999, 3)}", "(" * 3000, "{1: {2}}", "1"):
+            file = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+            yield f"{where} npy: {header:.70}", ask(file, NPY), 400, "malformed-body", {}
+    apart = '{"point": [0, 0]}\n{"label": 1}'
+    yield "observe ndjson: a point, then its label", observing(apart, NDJSON), 422, "invalid-request", {"index": 1}
+
+
+def labelled_badly() -> Iterator[Row]:
+    """Ids, late labels and the true points"""
+    for id in ("true", "null", "1.0", "[]", "{}", "NaN", '""', f'"{"a" * 201}"', HUGE):
+        ids = f'{{"points": [[0, 0]], "ids": [{id}]}}'
+        yield f"predict: {id:.20} for an id", predicting(ids), 422, "invalid-request", {}
+        late = f'{{"ids": [{id}], "labels": [1]}}'
+        yield f"labels: {id:.20} for an id", labelling(late), 422, "invalid-request", {}
+    twice = '{"points": [[0, 0], [0, 0]], "ids": ["a", "a"]}'
+    yield "predict: an id twice", predicting(twice), 422, "invalid-request", {}
+    few = '{"points": [[0, 0], [0, 0]], "ids": ["a"]}'
+    yield "predict: too few ids", predicting(few), 422, "length-mismatch", {"points": 2, "labels": 1}
+    for body, slug in {
+        '{"ids": [], "labels": []}': "empty-batch",
+        '{"ids": ["a"], "labels": [1, 1]}': "length-mismatch",
+        '{"ids": ["a", "a"], "labels": [1, 1]}': "invalid-request",
+        '{"ids": ["a"], "labels": [0]}': "unknown-label",
+        '{"ids": ["a"], "labels": [true]}': "unknown-label",
+        '{"ids": ["a"]}': "invalid-request",
+        '{"labels": [1]}': "invalid-request",
+        '{"ids": {}, "labels": [1]}': "invalid-request",
+        '{"ids": ["a"], "labels": [1], "points": [[0, 0]]}': "unknown-field",
+    }.items():
+        yield f"labels: {body}", labelling(body), 422, slug, {}
+    late = GOOD["labels"]
+    yield "labels with If-Match", labelling(late, if_match='"1"'), 422, "invalid-request", {"header": "If-Match"}
+    yield "labels: a used key", labelling(late, idempotency_key="used"), 422, "key-reused", {}
+    yield "labels: no key", labelling(late, idempotency_key=""), 422, "invalid-request", {"header": "Idempotency-Key"}
+    yield "labels?reply=x", labelling(late, query="?reply=x"), 422, "invalid-request", {"parameter": "reply"}
+    for truth, slug in {
+        "[[0, 0], [0, 0]]": "length-mismatch",
+        "[[0]]": "dimension-mismatch",
+        "[[0, 1]]": "point-outside-ball",
+        "[[0, NaN]]": "non-finite",
+        "[0]": "not-a-number",
+        "null": "invalid-request",
+    }.items():
+        body = f'{{"points": [[0, 0]], "labels": [1], "truth": {truth}}}'
+        yield f"observe: truth = {truth}", observing(body), 422, slug, {}
+
+
+def changed_badly() -> Iterator[Row]:
+    """PATCH, and the queries of the routes that only look"""
+    for body, slug in {
+        '{"name": 1}': "invalid-request",
+        f'{{"name": "{"x" * 201}"}}': "invalid-request",
+        '{"ttl_seconds": 0}': "invalid-request",
+        '{"ttl_seconds": NaN}': "not-a-number",
+        '{"ttl_seconds": true}': "not-a-number",
+        f'{{"ttl_seconds": {HUGE}}}': "invalid-request",
+        '{"keep_points": -1}': "invalid-request",
+        '{"keep_points": null}': "not-a-number",
+        '{"keep_points": 1.5}': "not-a-number",
+        '{"dimension": 3}': "unknown-field",
+        '{"budget": 1.0}': "invalid-request",
+        '{"budget": {"estimate": {"initial": NaN}}}': "non-finite",
+        '{"budget": {"estimate": {"initial": -1}}}': "invalid-request",
+        '{"budget": {"estimate": {"x": 1}}}': "unknown-field",
+        '{"budget": {"estimate": {}}}': "invalid-parameter",
+    }.items():
+        yield f"PATCH {body:.60}", changing(body), 422, slug, {}
+    for margin in ("0", "-1", "nan", "inf", "1e400", "x", "", "%00", "%ff"):
+        ask = Ask("GET", f"/sessions/{{id}}/certificate?margin={margin}")
+        yield f"certificate?margin={margin}", ask, 422, "invalid-parameter", {"name": "margin"}
+    for points in ("2", "maybe", "", "%ff"):
+        ask = Ask("GET", f"/sessions/{{id}}/snapshot?points={points}")
+        yield f"snapshot?points={points}", ask, 422, "invalid-request", {}
+    for cursor in ("x", "", "nan", "nan:a", "-nan:", "1e400x", "%00", "%ff"):
+        ask = Ask("GET", f"/sessions?cursor={cursor}")
+        yield f"sessions?cursor={cursor}", ask, 422, "invalid-request", {"parameter": "cursor"}
+    yield "no such problem", Ask("GET", "/problems/none"), 404, "unknown-route", {}
+
+
 def _unlabelled(body: str) -> str:
     """The same without labels, for predict"""
     return body.rpartition(', "labels"')[0] + "}" if ', "labels"' in body else "{}"
@@ -357,9 +469,9 @@ def asked_badly() -> Iterator[Row]:
         "?x=0.1,0.2&x=0.1": "dimension-mismatch",
         "?x=0.1,0.2&y=1": "unknown-field",
         "?x=%ff,0": "invalid-request",
-        "?x=0.1,0.2&model=fit": "invalid-request",
     }.items():
         yield f"GET predict{query}", asking(query), 422, slug, {}
+    yield "GET predict: no such fit", asking("?x=0.1,0.2&model=fit"), 404, "unknown-fit", {}
     yield "GET predict: no session", Ask("GET", "/predict?x=0,0"), 422, "invalid-request", {"parameter": "session"}
     for value in ("foo", "", "SUMMARY", "columns&reply=foo", "%ff"):
         query = f"?reply={value}"
@@ -399,9 +511,16 @@ def asked_badly() -> Iterator[Row]:
         ("OPTIONS", "/sessions/{id}/predict"),
         ("POST", "/sessions/{id}/model"),
         ("POST", "/predict"),
+        ("GET", "/sessions/{id}/labels"),
+        ("POST", "/sessions/{id}/events"),
+        ("PUT", "/sessions/{id}/snapshot"),
+        ("DELETE", "/sessions/{id}/metrics"),
     ):
         yield f"{method} {path}", Ask(method, path), 405, "method-not-allowed", {}
     yield "HEAD of an unknown session", Ask("HEAD", "/sessions/never/predict?x=0,0"), 404, "unknown-session", {}
+
+
+LOOKS = ("metrics", "certificate", "events", "snapshot", "disk.svg")
 
 
 def routes(sid: str) -> list[tuple[str, str, bytes | None]]:
@@ -414,11 +533,15 @@ def routes(sid: str) -> list[tuple[str, str, bytes | None]]:
         ("GET", f"/predict?x=0.1,0.2&session={sid}", None),
         ("POST", f"/sessions/{sid}/predict", GOOD["predict"].encode()),
         ("POST", f"/sessions/{sid}/observe", GOOD["observe"].encode()),
+        ("POST", f"/sessions/{sid}/labels", GOOD["labels"].encode()),
+        ("PATCH", f"/sessions/{sid}", GOOD["change"].encode()),
+        *(("GET", f"/sessions/{sid}/{what}", None) for what in LOOKS),
     ]
     return [route for route in found if "%FF" not in sid or "?" not in route[1]]  # a query says that it is not UTF-8
 
 
 ROWS = [*malformed(), *opened_badly(), *points_badly(), *asked_badly()]
+ROWS += [*lines_badly(), *labelled_badly(), *changed_badly()]
 
 
 @pytest.fixture(scope="module")
@@ -453,10 +576,10 @@ def require_problem(answer: httpx.Response, status: int, slug: str, members: dic
 
 
 def everything(client: httpx.Client, ids: dict[str, str]) -> list[Any]:
-    """What a request could have changed: the session and its model"""
-    look, model = client.get(f"/sessions/{ids['id']}"), client.get(f"/sessions/{ids['id']}/model")
-    assert look.status_code == model.status_code == 200
-    return [look.json(), model.json(), model.headers["etag"]]
+    """What a request could have changed: the session, its model and what is counted"""
+    look, model, counted = (client.get(f"/sessions/{ids['id']}{what}") for what in ("", "/model", "/metrics"))
+    assert look.status_code == model.status_code == counted.status_code == 200
+    return [look.json(), model.json(), model.headers["etag"], counted.json()]
 
 
 @pytest.fixture(scope="module")
@@ -470,11 +593,31 @@ def newest(client: httpx.Client) -> str:
     return str(client.get("/sessions?limit=1").json()["sessions"][0]["id"])
 
 
+@pytest.fixture(scope="module")
+def paths(client: httpx.Client) -> dict[str, Any]:
+    """Of the OpenAPI document"""
+    found: dict[str, Any] = client.get("/openapi.json").json()["paths"]
+    return found
+
+
+def documented(paths: dict[str, Any], ask: Ask, status: int, slug: str) -> bool:
+    """Whether the document says that this route may answer so"""
+    if slug in ("unknown-route", "method-not-allowed"):
+        return True
+    for path, operations in paths.items():
+        shape = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))
+        if re.fullmatch(shape, ask.path.partition("?")[0]) and ask.method.lower() in operations:
+            answer = operations[ask.method.lower()]["responses"].get(str(status), {})
+            return f"`{slug}`" in answer.get("description", "")
+    return ask.method == "HEAD"
+
+
 @pytest.mark.parametrize(("ask", "status", "slug", "members"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_bad_input_is_a_problem_and_changes_nothing(
     client: httpx.Client,
     ids: dict[str, str],
     before: list[Any],
+    paths: dict[str, Any],
     ask: Ask,
     status: int,
     slug: str,
@@ -483,6 +626,7 @@ def test_bad_input_is_a_problem_and_changes_nothing(
     last = newest(client) if ask.path == "/sessions" else None
     answer = ask.send(client, ids)
     require_problem(answer, status, slug, members)
+    assert documented(paths, ask, status, slug)
     if status == 412:
         assert answer.headers["etag"] == before[2]
     if status == 405:
@@ -506,7 +650,12 @@ def test_bad_input_is_a_problem_and_changes_nothing(
         observing('{"point": [5, 5], "point": [0.1, 0.2], "label": 7, "label": 1}'),
         observing('{"po\\u0069nts": [[0.1, 0.2]], "label": 1}'),
         observing(rows(-0.0, 0.5, -0.0), RAW),
+        observing(GOOD["observe"] + "\r\n\n" + GOOD["observe"], NDJSON),
         predicting(rows(0.1, 0.2), "APPLICATION/octet-stream ; x=y"),
+        predicting('{"points": [[0, 0], [0, 0]], "ids": [1, "1"]}'),
+        labelling(GOOD["labels"], NDJSON),
+        changing("{}"),
+        changing('{"ttl_seconds": null, "name": null}'),
         asking("?x=0,-.5&x=%201e-1,+0"),
     ],
     ids=lambda ask: f"{ask.method} {ask.path} {(ask.body or b'')[:40]!r}",
@@ -605,6 +754,7 @@ def test_a_client_that_leaves_in_mid_body(
 # ------------------------------------------------------------------------------------- fuzz
 
 NAMES = "points labels point label dimension curvature reference a budget keep_points ttl_seconds id name".split()
+NAMES += "ids truth snapshot".split()
 TOKENS = [*NON_FINITE, *NOT_NUMBERS, "0", "1", "2", "-1", "0.5", "-0.3", "1e-400", "5e-324", '"origin"', '"strategic"']
 TOKENS += ['"\\ud800"', '"second_order"', '{"estimate": {"initial": 1e300}}', "[0.1, 0.2]", "[[0.1, 0.2]]", "[1]"]
 keys = st.sampled_from(NAMES).map(json.dumps) | st.text(max_size=5).map(json.dumps)
@@ -623,10 +773,12 @@ objects = st.dictionaries(st.sampled_from(NAMES).map(json.dumps), texts, min_siz
 )
 bodies = st.binary(max_size=64) | texts.map(str.encode) | objects.map(str.encode)
 visible = st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF, exclude_categories=["Cc"]), max_size=12)
-values = visible.map(str.strip) | st.sampled_from([JSON, RAW, "gzip", '"0"', '"1"', "identity", "text/plain"])
+values = visible.map(str.strip) | st.sampled_from(
+    [JSON, RAW, NDJSON, NPY, "gzip", '"0"', '"1"', "identity", "text/plain"]
+)
 header_names = [b"content-type", b"content-encoding", b"idempotency-key", b"if-match", b"if-none-match", b"accept"]
 headers = st.dictionaries(st.sampled_from(header_names), values.map(lambda value: value.encode("latin-1")), max_size=3)
-parameters = st.sampled_from(["x", "session", "model", "reply", "limit", "cursor", "y"])
+parameters = st.sampled_from(["x", "session", "model", "reply", "limit", "cursor", "margin", "y"])
 arguments = st.binary(max_size=8) | st.sampled_from(
     [b"0.1,0.2", b"nan,0", b"1e400", b"summary", b"online", b"1", b"-1"]
 )
@@ -648,11 +800,17 @@ def prey(client: httpx.Client) -> str:
     return str(client.post("/sessions", json={"dimension": 2}).json()["id"])
 
 
+@pytest.fixture(scope="module")
+def changed(client: httpx.Client) -> str:
+    """Another, which may expire"""
+    return str(client.post("/sessions", json={"dimension": 2, "algorithm": "strategic"}).json()["id"])
+
+
 def require_sane(answer: httpx.Response) -> None:
     assert answer.status_code < 500, answer.text[:500]
     if answer.status_code < 400:
-        assert answer.headers.get("content-type", JSON) == JSON
-        assert answer.status_code in (204, 304) or answer.json()
+        assert answer.headers.get("content-type", JSON) in (JSON, "image/svg+xml")
+        assert answer.status_code in (204, 304) or answer.content
         return
     problem = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
@@ -663,11 +821,12 @@ def require_sane(answer: httpx.Response) -> None:
 @fuzzed
 @given(body=bodies, headers=headers, query=queries)
 def test_no_body_header_or_query_is_a_5xx(
-    client: httpx.Client, prey: str, body: bytes, headers: dict[bytes, bytes], query: str
+    client: httpx.Client, prey: str, changed: str, body: bytes, headers: dict[bytes, bytes], query: str
 ) -> None:
-    for path in ("/sessions", "/sessions/{id}/observe", "/sessions/{id}/predict"):
+    for path in ("/sessions", "/sessions/{id}/observe", "/sessions/{id}/predict", "/sessions/{id}/labels"):
         require_sane(client.post(path.format(id=prey), content=body))
         require_sane(client.post(f"{path.format(id=prey)}?{query}", content=body, headers=headers))
+    require_sane(client.patch(f"/sessions/{changed}", content=body))
 
 
 @fuzzed
@@ -677,5 +836,7 @@ def test_no_query_or_path_is_a_5xx(
 ) -> None:
     for path in ("/sessions", "/predict", "/sessions/{id}/predict", "/sessions/{id}/model", "/sessions/{id}", "/nope"):
         require_sane(client.get(f"{path.format(id=prey)}?{query}", headers=headers))
+    for look in ("metrics", "certificate", "snapshot", "disk.svg"):
+        require_sane(client.get(f"/sessions/{prey}/{look}?{query}", headers=headers))
     for verb, path in (("GET", ""), ("DELETE", ""), ("GET", "/model"), ("POST", "/observe"), ("PUT", "")):
         require_sane(client.request(verb, f"/sessions/{quote(sid, safe='')}{path}"))

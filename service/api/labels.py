@@ -1,0 +1,52 @@
+"""POST /sessions/{id}/labels: late labels for points predicted with ids; each is observed at that moment, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope
+
+from service.api.bodies import idempotency_key
+from service.api.context import Context
+from service.api.hot import dump, read_body
+from service.api.observe import acknowledge, answered, fingerprint, wants_columns
+from service.errors import InvalidRequest
+from service.ingest import Request
+from service.learning import Answer
+from service.session import Spec
+from service.wire import JSON, NDJSON, Batch, LateLabels, media_type, read_labels
+
+
+async def labels(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
+    sid, headers = scope["path_params"]["id"], Headers(scope=scope)
+    kind = media_type(headers.get("content-type"), headers.get("content-encoding"), (JSON, NDJSON))
+    columns = wants_columns(scope["query_string"])
+    if headers.get("if-match") is not None:
+        raise InvalidRequest("late labels answer no particular classifier: leave If-Match out", header="If-Match")
+    body = await read_body(scope, receive, here.settings.body_limit)
+    spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
+    late = read_labels(body, kind, spec)
+    key = idempotency_key(headers)
+    request = Request(
+        Batch(np.empty((0, spec.dimension)), np.empty(0, dtype=np.int64)),
+        b"" if key is None else fingerprint(body, f"labels {kind}", columns),
+        key,
+        columns=columns,
+        ids=late.ids,
+        indices=late.indices,
+    )
+    answer = await here.ingest.observe(sid, request)
+    return dump(_labelled(spec, late, answer)), await acknowledge(here, answer)
+
+
+def _labelled(spec: Spec, late: LateLabels, answer: Answer) -> dict[str, Any]:
+    fates = np.frombuffer(answer.fates, dtype="S1")
+    named = {name: [orjson.loads(late.ids[i]) for i in np.flatnonzero(fates == fate)] for name, fate in _FATES.items()}
+    taken = Batch(np.empty((0, spec.dimension)), late.indices[fates == b"A"])
+    return {**answered(spec, taken, answer), **named}
+
+
+_FATES = {"ids": b"A", "unknown": b"U", "expired": b"E", "already_learned": b"L"}
