@@ -1,0 +1,457 @@
+"""What the service answers, as frozen values: points, scores and weights are NumPy arrays, labels the caller's own.
+
+Members that a newer service adds are left out. Values with arrays in them are equal only to themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.problems import FitCancelled, NotYet, Problem, problem
+
+Array = NDArray[np.float64]
+Labels = NDArray[Any]
+Label = int | str
+Document = Mapping[str, Any]
+T = TypeVar("T")
+
+
+def build(kind: type[T], document: Document, /, **own: Any) -> T:
+    """A dataclass from the members of a document that it has; `own` are those that need more than copying"""
+    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in document.items() if name in known} | own)
+
+
+def floats(values: Any) -> Array:
+    """An array that nobody changes by accident: answers may be shared"""
+    array = np.array(values, dtype=np.float64)
+    array.flags.writeable = False
+    return array
+
+
+def label_array(values: Sequence[Label]) -> Labels:
+    """Integers or strings; objects where both are among them"""
+    kinds = set(map(type, values))
+    return np.array(values, dtype=np.int64 if kinds <= {int} else np.str_ if kinds == {str} else object)
+
+
+# ---------------------------------------------------------------------------------------------------- sessions
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """A session as it was when it was asked about."""
+
+    id: str
+    name: str | None
+    algorithm: str
+    dimension: int
+    curvature: float
+    reference: Any  # a point, one a class, how it is being learned, or none
+    labels: tuple[Label, ...]
+    a: float | None
+    budget: float | dict[str, Any] | None
+    keep_points: int
+    keep_events: int
+    ttl_seconds: int | None
+    observed: int
+    mistakes: int
+    updates: int
+    version: int
+    status: str  # warming or live
+    created_at: str
+
+    @classmethod
+    def read(cls, document: Document) -> SessionInfo:
+        return build(cls, document, labels=tuple(document["labels"]))
+
+
+@dataclass(frozen=True)
+class Page:
+    sessions: list[SessionInfo]
+    cursor: str | None
+
+    @classmethod
+    def read(cls, document: Document) -> Page:
+        return cls([SessionInfo.read(each) for each in document["sessions"]], document["cursor"])
+
+
+@dataclass(frozen=True)
+class Progress:
+    observed: int
+    mistakes: int
+    updates: int
+    version: int
+
+
+# ------------------------------------------------------------------------------------------------------ stream
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What was learned. The columns, made before learning each point, are None if only a summary was asked for."""
+
+    accepted: int
+    mistakes: int
+    session: Progress  # behind the last point
+    predictions: Labels | None = None
+    scores: Array | None = None  # signed distance to the boundary; n×K for K > 2 labels
+    correct: NDArray[np.bool_] | None = None
+    replayed: bool = False  # an answer to an earlier try with the same key
+
+    @classmethod
+    def read(cls, document: Document, replayed: bool) -> Observed:
+        return build(cls, document, **_columns(document), replayed=replayed)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Observed]) -> Observed:
+        """Batches, one after another, as one"""
+        if len(parts) == 1:
+            return parts[0]
+        return replace(
+            parts[-1],
+            accepted=sum(part.accepted for part in parts),
+            mistakes=sum(part.mistakes for part in parts),
+            replayed=all(part.replayed for part in parts),
+            **{name: _joined([getattr(part, name) for part in parts]) for name in ("predictions", "scores", "correct")},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled(Observed):
+    """What came of late labels."""
+
+    ids: tuple[Label, ...] = ()  # learned now, in this order
+    unknown: tuple[Label, ...] = ()
+    expired: tuple[Label, ...] = ()
+    already_learned: tuple[Label, ...] = ()
+
+    @classmethod
+    def read(cls, document: Document, replayed: bool) -> Labelled:
+        fates = {name: tuple(document[name]) for name in ("ids", "unknown", "expired", "already_learned")}
+        return build(cls, document, **_columns(document), **fates, replayed=replayed)
+
+
+def _columns(document: Document) -> dict[str, Any]:
+    own: dict[str, Any] = {"session": build(Progress, document["session"])}
+    if "predictions" in document:
+        own["predictions"] = label_array(document["predictions"])
+        own["scores"] = floats(document["scores"])
+        own["correct"] = np.array(document["correct"], dtype=np.bool_)
+    return own
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    if any(column is None for column in columns):
+        return None
+    if len({column.dtype.kind for column in columns}) > 1:  # labels of two types
+        columns = [column.astype(object) for column in columns]
+    return np.concatenate(columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    predictions: Labels
+    scores: Array
+    probabilities: Array | None = None  # a column a label
+    cold: bool = False  # the session has not learned anything yet
+    expires_in: float | None = None  # with ids: the seconds that the points wait for their labels
+    version: int | None = None  # of the online model that predicted
+
+    @classmethod
+    def read(cls, document: Document, version: int | None) -> Predicted:
+        probabilities = document.get("probabilities")
+        return build(
+            cls,
+            document,
+            predictions=label_array(document["predictions"]),
+            scores=floats(document["scores"]),
+            probabilities=None if probabilities is None else floats(probabilities),
+            version=version,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Predicted]) -> Predicted:
+        """Batches as one; the model may have changed between them, and the version is that of the last"""
+        if len(parts) == 1:
+            return parts[0]
+        names = ("predictions", "scores", "probabilities")
+        columns = {name: _joined([getattr(part, name) for part in parts]) for name in names}
+        return replace(parts[-1], cold=all(part.cold for part in parts), **columns)
+
+
+# ------------------------------------------------------------------------------------------------- the classifier
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """The published classifier: all that an agent needs to respond to it."""
+
+    algorithm: str
+    dimension: int
+    curvature: float
+    labels: tuple[Label, ...]
+    reference: Array | None
+    weights: Array  # K×d for K > 2 labels
+    sigma: float | Array
+    budget: float | None
+    threshold: float | None
+    updates: int
+    version: int
+    document: Document = field(repr=False, default_factory=dict)  # as it came
+
+    @classmethod
+    def read(cls, document: Document) -> Model:
+        reference, sigma = document["reference"], document["sigma"]
+        return build(
+            cls,
+            document,
+            labels=tuple(document["labels"]),
+            reference=None if reference is None else floats(reference),
+            weights=floats(document["weights"]),
+            sigma=floats(sigma) if isinstance(sigma, list) else sigma,
+            document=document,
+        )
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Mistakes so far beside the proven bounds. For K > 2 labels every class has a proof of its own."""
+
+    updates: int
+    radius: float
+    margin: float | None
+    bound: float | None
+    largest_margin: float | None
+    disproved: bool | None
+    paper_bound: float | None = None
+    label: Label | None = None
+    mistakes: int | None = None
+    observed: int | None = None
+    classes: tuple[Certificate, ...] | None = None
+
+    @classmethod
+    def read(cls, document: Document) -> Certificate:
+        classes = document.get("classes")
+        return build(cls, document, classes=None if classes is None else tuple(build(cls, each) for each in classes))
+
+
+@dataclass(frozen=True)
+class Window:
+    points: int
+    mistakes: int
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class ClassMetrics:
+    label: Label
+    points: int
+    predicted: int
+    precision: float | None
+    recall: float | None
+
+
+@dataclass(frozen=True)
+class MistakeLog:
+    block: int  # points an entry stands for
+    first: int  # where the first entry begins
+    mistakes: list[int]
+
+
+@dataclass(frozen=True)
+class Drift:
+    alarms: int
+    last_alarm: int | None
+    statistic: float
+    threshold: float
+
+
+@dataclass(frozen=True, eq=False)
+class Metrics:
+    observed: int
+    mistakes: int
+    updates: int
+    version: int
+    accuracy: float | None
+    window: Window
+    labels: tuple[Label, ...]
+    confusion: NDArray[np.int64]  # row: the true class; column: the predicted one
+    classes: tuple[ClassMetrics, ...]
+    log: MistakeLog
+    drift: Drift
+
+    @classmethod
+    def read(cls, document: Document) -> Metrics:
+        return build(
+            cls,
+            document,
+            window=build(Window, document["window"]),
+            labels=tuple(document["labels"]),
+            confusion=np.array(document["confusion"], dtype=np.int64),
+            classes=tuple(build(ClassMetrics, each) for each in document["classes"]),
+            log=build(MistakeLog, document["log"]),
+            drift=build(Drift, document["drift"]),
+        )
+
+
+# -------------------------------------------------------------------------------------------------------- fits
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The proof that a fit is the optimum: no classifier has a primal below `dual`."""
+
+    primal: float
+    dual: float
+    gap: float  # (primal − dual)/primal
+    classes: tuple[Gap, ...] | None = None
+
+    @classmethod
+    def read(cls, document: Document) -> Gap:
+        classes = document.get("classes")
+        return build(cls, document, classes=None if classes is None else tuple(build(cls, each) for each in classes))
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """A fit that is done."""
+
+    certificate: Gap
+    support_vectors: list[int] | None  # how many, a class
+    training_accuracy: float
+    references: Array | None
+    seconds: float
+    document: Document = field(repr=False, default_factory=dict)  # as it came
+
+    @classmethod
+    def read(cls, document: Document) -> FitResult:
+        references = document.get("references")
+        return build(
+            cls,
+            document,
+            certificate=Gap.read(document["certificate"]),
+            references=floats(references) if references else None,
+            document=document,
+        )
+
+
+@dataclass(frozen=True)
+class FitInfo:
+    """A fit as it was when it was asked about."""
+
+    id: str
+    status: str  # queued, running, done, failed, cancelled
+    progress: float = 0.0
+    failure: Problem | None = field(default=None, compare=False)
+    document: Document = field(repr=False, compare=False, default_factory=dict)  # as it came
+
+    @classmethod
+    def read(cls, document: Document) -> FitInfo:
+        failure = document.get("failure")
+        return build(cls, document, failure=None if failure is None else problem(failure), document=document)
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ("done", "failed", "cancelled")
+
+    @property
+    def result(self) -> FitResult:
+        if self.status == "done":
+            return FitResult.read(self.document)
+        if self.status == "failed":
+            raise self.failure or problem({"type": "/problems/fit-failed", "detail": f"fit {self.id!r} failed"})
+        if self.status == "cancelled":
+            raise FitCancelled(f"fit {self.id!r} was cancelled")
+        raise NotYet(f"fit {self.id!r} is {self.status}, {self.progress:.0%} done")
+
+
+# ------------------------------------------------------------------------------------------------------ events
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """Something that happened. One of a kind that is not known here is just this."""
+
+    id: str
+    name: str
+    data: Document = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Commit(Event):
+    """Points were learned: `first` to `observed`, of which `points` are a sample. `weights` if they changed."""
+
+    first: int
+    observed: int
+    mistakes: int
+    updates: int
+    version: int
+    status: str
+    points: Array
+    labels: Labels
+    predictions: Labels
+    truth: list[list[float] | None] | None = None
+    weights: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ModelChanged(Event):
+    """The classifier changed without a point: a budget's estimate begun anew, a fit promoted."""
+
+    kind: str
+    version: int
+    weights: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Alarm(Event):
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class FitChanged(Event):
+    fit: str
+    status: str
+
+
+@dataclass(frozen=True, eq=False)
+class Reset(Event):
+    """Events before this one are not shown, at the start or because they are no longer kept: this is how it stands."""
+
+    session: SessionInfo
+    model: Model
+
+
+@dataclass(frozen=True, eq=False)
+class Ended(Event):
+    """The session has ended or expired; nothing comes after this."""
+
+
+def read_event(id: str, name: str, data: Document) -> Event:
+    made = _EVENTS.get(name, Event)
+    own: dict[str, Any] = {"id": id, "name": name, "data": data}
+    if made is Commit:
+        own |= {"first": data["from"], "points": floats(data["points"])}
+        own |= {column: label_array(data[column]) for column in ("labels", "predictions")}
+    if made is Reset:
+        own |= {"session": SessionInfo.read(data["session"]), "model": Model.read(data["model"])}
+    if "weights" in data:
+        own["weights"] = floats(data["weights"])
+    known = {each.name for each in fields(made)}
+    return made(**{name: value for name, value in {**data, **own}.items() if name in known})
+
+
+_EVENTS: dict[str, type[Event]] = {
+    "commit": Commit,
+    "model": ModelChanged,
+    "alarm": Alarm,
+    "fit": FitChanged,
+    "reset": Reset,
+    "end": Ended,
+}

@@ -1,0 +1,208 @@
+"""Points and labels as the service reads them: cut into batches; JSON while they are few, raw float64 when many.
+
+What is right and what is wrong is for the service to say. So only plain numbers go raw, where nothing could be said
+about them any more; all the rest goes as JSON, as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from clients.answers import Array, Label
+from clients.problems import LengthMismatch, UnknownLabel, problem
+
+JSON = "application/json"
+RAW = "application/octet-stream"
+#: From so many numbers on a batch goes raw.
+MANY = 1024
+#: The most points, and the most numbers, that a batch has unless it is told otherwise.
+ROWS, NUMBERS = 10_000, 1 << 18
+
+#: A point is a sequence of numbers, and points a sequence, an array or an iterator of them.
+Points = Any
+
+
+@dataclass(frozen=True)
+class Batch:
+    points: Any  # a list or an array
+    labels: Any = None
+    truth: Any = None
+    ids: Any = None
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+def rows(dimension: int, batch: int | None) -> int:
+    if batch is not None and batch < 1:
+        raise ValueError(f"a batch has at least one point, not {batch}")
+    return batch or max(1, min(ROWS, NUMBERS // (dimension + 1)))
+
+
+def labelled(X: Points, y: Any = None, truth: Any = None, *, n: int) -> Iterator[Batch]:
+    """Batches of at most n labelled points; without y, X gives pairs (point, label)"""
+    if is_label(y):
+        return iter([Batch([X], [y], None if truth is None else [truth])])
+    if y is None:
+        if truth is not None:
+            raise TypeError("pairs (point, label) have no place for truth: give X, y and truth")
+        return _pairs(X, n)
+    X, y, truth = _array(X), _array(y), _array(truth)
+    return _cut(n, points=X, labels=y, truth=truth)
+
+
+async def alabelled(pairs: AsyncIterable[Any], *, n: int) -> AsyncIterator[Batch]:
+    """The same from an asynchronous stream of pairs (point, label)"""
+    points: list[Any] = []
+    labels: list[Any] = []
+    first = True
+    async for point, label in pairs:
+        points.append(point)
+        labels.append(label)
+        if len(points) == n:
+            yield Batch(points, labels)
+            points, labels, first = [], [], False
+    if points or first:
+        yield Batch(points, labels)
+
+
+def unlabelled(X: Points, ids: Any = None, *, n: int) -> Iterator[Batch]:
+    """Batches of at most n points, and their ids; one point alone is a batch of one"""
+    X, ids = _array(X), _array(ids)
+    if _is_point(X):
+        X, ids = [X], None if ids is None else [ids] if is_label(ids) else ids
+    return _cut(n, points=X, ids=ids)
+
+
+def is_label(value: Any) -> bool:
+    return isinstance(value, str | int | float | np.generic)
+
+
+def _array(values: Any) -> Any:
+    """Data frames and tensors as arrays; lists, arrays and iterators as they are"""
+    return np.asarray(values) if hasattr(values, "__array__") else values
+
+
+def _is_point(X: Any) -> bool:
+    if isinstance(X, np.ndarray):
+        return X.ndim == 1
+    return isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], int | float | np.number)
+
+
+def _pairs(pairs: Iterable[Any], n: int) -> Iterator[Batch]:
+    stream, first = iter(pairs), True
+    while (some := list(islice(stream, n))) or first:
+        points, labels = [point for point, _ in some], [label for _, label in some]
+        yield Batch(points, labels)
+        first = False
+
+
+def _cut(n: int, **columns: Any) -> Iterator[Batch]:
+    """Columns side by side; those that have a length must have the same"""
+    given = {name: column for name, column in columns.items() if column is not None}
+    sizes = {name: len(column) for name, column in given.items() if hasattr(column, "__len__")}
+    if max(sizes.values(), default=0) > n and len(set(sizes.values())) > 1:
+        raise _unequal(sizes)
+    if len(sizes) == len(given):
+        for start in range(0, max(1, *sizes.values()), n):
+            yield Batch(**{name: column[start : start + n] for name, column in given.items()})
+        return
+    streams = {name: iter(column) for name, column in given.items()}
+    first = True
+    while True:
+        some = {name: list(islice(stream, n)) for name, stream in streams.items()}
+        counts = {name: len(column) for name, column in some.items()}
+        if not any(counts.values()) and not first:
+            return
+        if len(set(counts.values())) > 1:
+            raise _unequal(counts)
+        yield Batch(**some)
+        first = False
+
+
+def _unequal(sizes: Mapping[str, int]) -> Exception:
+    one, n = next(iter(sizes.items()))
+    other, m = next(item for item in sizes.items() if item[1] != n)
+    detail = f"{n} {one} but {m} {other}"
+    return problem({"type": f"/problems/{LengthMismatch.slug()}", "detail": detail, "points": n, "labels": m})
+
+
+# ------------------------------------------------------------------------------------------------------- bodies
+
+
+def encode(batch: Batch, dimension: int, index: Mapping[Label, int]) -> tuple[bytes, str]:
+    """The body and its type. `index`: the place of each label in the session"""
+    if batch.truth is None and batch.ids is None and len(batch) * dimension >= MANY:
+        X = numbers(batch.points, dimension)
+        if X is not None and batch.labels is None:
+            return X.astype("<f8").tobytes(), RAW
+        indices = None if X is None else _indices(plain(batch.labels), index)
+        if X is not None and indices is not None and len(indices) == len(X):
+            return np.column_stack([X, indices]).astype("<f8").tobytes(), RAW
+    names = {"points": batch.points, "labels": batch.labels, "truth": batch.truth, "ids": batch.ids}
+    return dump({name: plain(value) for name, value in names.items() if value is not None}), JSON
+
+
+def encode_raw(X: Points, y: Any, index: Mapping[Label, int]) -> bytes:
+    """Labelled rows for a route that reads nothing else"""
+    rows, labels = np.asarray(X, dtype=np.float64), plain(y)
+    if rows.ndim != 2 or len(rows) != len(labels):
+        raise _unequal({"points": len(rows), "labels": len(labels)}) if rows.ndim == 2 else ValueError("X is not n×d")
+    indices = _indices(labels, index)
+    if indices is None:
+        i = next(i for i, label in enumerate(labels) if _indices([label], index) is None)
+        detail = f"label {i} is {labels[i]!r}, not one of {list(index)}"
+        raise problem(
+            {"type": f"/problems/{UnknownLabel.slug()}", "detail": detail, "index": i, "value": repr(labels[i])}
+        )
+    return np.column_stack([rows, indices]).astype("<f8").tobytes()
+
+
+def numbers(points: Any, dimension: int) -> Array | None:
+    """An n×d array, if these are plain numbers: NumPy would also take strings and booleans for some"""
+    try:
+        if not isinstance(points, np.ndarray):
+            if all(isinstance(point, np.ndarray) for point in points):
+                points = np.array(points)
+            elif set(map(type, chain.from_iterable(points))) <= {float, int, np.float64}:
+                points = np.array(points, dtype=np.float64)
+            else:
+                return None
+    except (ValueError, TypeError, OverflowError):
+        return None
+    if points.dtype.kind not in "fiu" or points.ndim != 2 or points.shape[1] != dimension:
+        return None
+    return np.asarray(points, dtype=np.float64)
+
+
+def _indices(labels: Any, index: Mapping[Label, int]) -> list[int] | None:
+    """By value and type: true is not 1"""
+    if not set(map(type, labels)) <= {int, str} or not index.keys() >= set(labels):
+        return None
+    return [index[label] for label in labels]
+
+
+def plain(values: Any) -> Any:
+    """Arrays and NumPy's scalars as Python's own"""
+    if isinstance(values, np.ndarray | np.generic):
+        return values.tolist()
+    if isinstance(values, list | tuple):
+        return [value.tolist() if isinstance(value, np.ndarray | np.generic) else value for value in values]
+    return list(values) if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else values
+
+
+def dump(document: Any) -> bytes:
+    """JSON with NaN in it, if there is one: the service says where"""
+    return json.dumps(document, default=_native, separators=(",", ":")).encode()
+
+
+def _native(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"{value!r} cannot be sent as JSON")

@@ -1,0 +1,371 @@
+"""Every route as a call: the only place that knows URLs and bodies. What runs them is in client.py.
+
+Nothing is done twice. Observing, late labels, fits and promotions carry an idempotency key, the same for every try. A
+session is opened under an id that the client chooses, at random or as it is told. If a reply was lost and the next try
+hears that the id is taken, by a session that is what was asked for and has learned nothing since, that is the answer
+that was lost. In the same way a session that is gone, when a reply to ending it was lost, has been ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+from urllib.parse import quote
+
+from clients.answers import (
+    Array,
+    Certificate,
+    FitInfo,
+    Label,
+    Labelled,
+    Metrics,
+    Model,
+    Observed,
+    Page,
+    Predicted,
+    SessionInfo,
+)
+from clients.bodies import JSON, RAW, Batch, dump, encode, encode_raw, plain, rows
+from clients.events import Subscription
+from clients.problems import (
+    HorocycleError,
+    InvalidInput,
+    NoProbabilities,
+    NotYet,
+    SessionExists,
+    SessionGone,
+    StaleModel,
+    UnknownFit,
+    WentBackwards,
+)
+from clients.transport import Answer, Call, Channel, Send, Sleep
+
+#: Seconds between two looks at a fit: at first, and at the most.
+LOOK, LOOK_MOST = 0.05, 1.0
+
+
+class Settings(TypedDict, total=False):
+    """What a session is to be; what is left out is the service's default."""
+
+    algorithm: str  # perceptron (default), second_order, strategic, hyperboloid
+    curvature: float
+    reference: Any  # a point, "origin", or {"learn": {"warmup": 200, "method": "hull"}}
+    labels: Any
+    a: float
+    budget: float | dict[str, Any]  # α, or {"estimate": {"initial": 4.0}}
+    keep_points: int
+    keep_events: int
+    ttl_seconds: int | None
+    id: str | None
+    name: str | None
+
+
+class Changes(TypedDict, total=False):
+    """What of a session can be changed; what is left out stays."""
+
+    name: str | None
+    ttl_seconds: int | None
+    keep_points: int
+    budget: dict[str, Any]  # {"estimate": {"initial": 4.0}}: begin the estimate anew
+
+
+class How(TypedDict, total=False):
+    """How points are observed."""
+
+    truth: Any  # where they were before they moved, to be shown
+    if_match: int | Model | None  # the model, or its version, that they answer
+    columns: bool  # whether the answer has predictions and scores; default yes
+    batch: int | None  # the most points of a request
+    key: str | None  # an idempotency key of the caller's own
+
+
+class Recipe(TypedDict, total=False):
+    """What is to be fitted; what is left out is the service's default."""
+
+    kind: str  # svm, softmax
+    margin: str  # soft, hard
+    loss: str  # hinge, squared_hinge
+    C: float
+    features: str  # tangent, lift, hyperboloid
+    reference: Any  # session, hull, closest, lorentz, cv, a point, or one a class
+    probabilities: bool
+
+
+#: What the service takes for a setting that is left out.
+DEFAULTS: dict[str, Any] = {
+    **{"algorithm": "perceptron", "curvature": 1.0, "reference": "origin", "labels": [-1, 1], "a": 1.0, "budget": 1.0},
+    **{"keep_points": 10_000, "keep_events": 10_000, "ttl_seconds": None, "name": None},
+}
+
+
+def session_path(id: str) -> str:
+    return f"/sessions/{quote(id, safe='')}"
+
+
+def open_session(channel: Channel, asked: Mapping[str, Any]) -> Call[SessionCalls]:
+    """Open one, or import one if there is a `snapshot`"""
+    body = {name: value for name, value in asked.items() if value is not None}
+    ours = not body.get("id")  # then nobody else has this id
+    body["id"] = body.get("id") or channel.key()
+    content = dump({name: plain(value) for name, value in body.items()})
+    request = channel.request("POST", "/sessions", headers={"Content-Type": JSON}, content=content)
+    marks = channel.marks(body["id"])
+    try:
+        info = yield from channel.ask(request, _info, marks)
+    except SessionExists as error:
+        if not error.doubtful:
+            raise
+        info = yield from look(channel, body["id"])
+        if not (ours or is_what_was_asked(info, body)):
+            raise
+    return SessionCalls(channel, info)
+
+
+def is_what_was_asked(info: SessionInfo, asked: Mapping[str, Any]) -> bool:
+    """Whether this session can be the one that was asked for, as new as it was then"""
+    snapshot = asked.get("snapshot")
+    if snapshot is not None:
+        counters, settings = snapshot["counters"], {**snapshot["session"], "name": asked.get("name", info.name)}
+        settings.pop("reference")  # a promotion may have moved it
+        return info.observed == counters["observed"] and info.version == counters["version"] and _agree(info, settings)
+    return info.observed == 0 and _agree(info, {**DEFAULTS, **asked})
+
+
+def _agree(info: SessionInfo, asked: Mapping[str, Any]) -> bool:
+    """A setting that the session's algorithm has no use for is shown as None; a learned reference as what it is"""
+    for name, value in asked.items():
+        shown, wanted = getattr(info, name), plain(value)
+        if name == "reference" and wanted == "origin":
+            wanted = [0.0] * info.dimension
+        if isinstance(shown, tuple):
+            shown = list(shown)
+        unused = shown is None and name in ("a", "budget", "reference")
+        learned = name == "reference" and isinstance(wanted, dict) and info.status == "live"
+        if not (unused or learned or _within(wanted, shown)):
+            return False
+    return True
+
+
+def _within(wanted: Any, shown: Any) -> bool:
+    """Equal, but for members that were left to the service"""
+    if isinstance(wanted, dict) and isinstance(shown, dict):
+        return all(name in shown and _within(value, shown[name]) for name, value in wanted.items())
+    return bool(wanted == shown)
+
+
+def find_session(channel: Channel, id: str) -> Call[SessionCalls]:
+    marks = channel.marks(id)
+    info = yield from channel.ask(channel.request("GET", session_path(id)), _info, marks)
+    return SessionCalls(channel, info)
+
+
+def look(channel: Channel, id: str) -> Call[SessionInfo]:
+    return channel.ask(channel.request("GET", session_path(id)), _info, channel.marks(id))
+
+
+def page(channel: Channel, cursor: str | None, limit: int) -> Call[Page]:
+    params = {"limit": limit} if cursor is None else {"limit": limit, "cursor": cursor}
+    return channel.ask(channel.request("GET", "/sessions", params), lambda answer: Page.read(answer.json()))
+
+
+def _info(answer: Answer) -> SessionInfo:
+    return SessionInfo.read(answer.json())
+
+
+class SessionCalls:
+    """The calls about one session."""
+
+    def __init__(self, channel: Channel, info: SessionInfo) -> None:
+        self.channel, self.info = channel, info
+        self.marks = channel.marks(info.id)
+        self._index: dict[Label, int] = {label: i for i, label in enumerate(info.labels)}
+        self._model: Model | None = None
+
+    def _request(self, method: str, path: str = "", **more: Any) -> Send:
+        return self.channel.request(method, session_path(self.info.id) + path, **more)
+
+    def _keyed(
+        self, path: str, content: bytes, kind: str, key: str | None, *, method: str = "POST", **more: Any
+    ) -> Send:
+        headers = {"Content-Type": kind, "Idempotency-Key": key or self.channel.key(), **more.pop("headers", {})}
+        return self._request(method, path, headers=headers, content=content, **more)
+
+    # ------------------------------------------------------------------------------ the session
+
+    def refresh(self) -> Call[SessionInfo]:
+        self.info = yield from look(self.channel, self.info.id)
+        return self.info
+
+    def change(self, changes: Mapping[str, Any]) -> Call[SessionInfo]:
+        request = self._keyed("", dump(changes), JSON, None, method="PATCH")
+        self.info = yield from self.channel.ask(request, _info, self.marks)
+        return self.info
+
+    def end(self) -> Call[None]:
+        try:
+            yield from self.channel.ask(self._request("DELETE"), lambda answer: None, self.marks)
+        except SessionGone as error:
+            if not error.doubtful:
+                raise
+
+    def model(self) -> Call[Model]:
+        known = self._model
+        headers = {} if known is None else {"If-None-Match": f'"{known.version}"'}
+
+        def read(answer: Answer) -> Model:
+            return known if known is not None and answer.status == 304 else Model.read(answer.json())
+
+        self._model = yield from self.channel.ask(self._request("GET", "/model", headers=headers), read, self.marks)
+        return self._model
+
+    def metrics(self) -> Call[Metrics]:
+        request = self._request("GET", "/metrics")
+        return self.channel.ask(request, lambda answer: Metrics.read(answer.json()), self.marks)
+
+    def certificate(self, margin: float | str | None) -> Call[Certificate]:
+        params = {} if margin is None else {"margin": margin if isinstance(margin, str) else repr(float(margin))}
+        request = self._request("GET", "/certificate", params=params)
+        return self.channel.ask(request, lambda answer: Certificate.read(answer.json()), self.marks)
+
+    def snapshot(self, points: bool) -> Call[dict[str, Any]]:
+        request = self._request("GET", "/snapshot", params={"points": str(points).lower()})
+        return self.channel.ask(request, Answer.json, self.marks)
+
+    def disk_svg(self) -> Call[str]:
+        return self.channel.ask(
+            self._request("GET", "/disk.svg"), lambda answer: answer.content.decode("utf-8"), self.marks
+        )
+
+    def subscribe(self, after: str | None) -> Subscription:
+        return Subscription(self.channel, self.marks, f"{session_path(self.info.id)}/events", after)
+
+    # ------------------------------------------------------------------------------- the stream
+
+    def observe(self, batch: Batch, key: str | None, if_match: int | None, columns: bool) -> Call[Observed]:
+        content, kind = encode(batch, self.info.dimension, self._index)
+        headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
+        request = self._keyed("/observe", content, kind, key, headers=headers, params=_reply(columns))
+        return self.channel.ask(request, lambda answer: Observed.read(answer.json(), answer.replayed), self.marks)
+
+    def label(self, ids: Any, labels: Any, key: str | None, columns: bool) -> Call[Labelled]:
+        content = dump({"ids": plain(ids), "labels": plain(labels)})
+        request = self._keyed("/labels", content, JSON, key, params=_reply(columns))
+        return self.channel.ask(request, lambda answer: Labelled.read(answer.json(), answer.replayed), self.marks)
+
+    def predict(self, batch: Batch, model: str | None) -> Call[Predicted]:
+        content, kind = encode(batch, self.info.dimension, self._index)
+        params = {} if model is None else {"model": model}
+        request = self._request("POST", "/predict", params=params, headers={"Content-Type": kind}, content=content)
+
+        def read(answer: Answer) -> Predicted:
+            return Predicted.read(answer.json(), answer.version if model in (None, "online") else None)
+
+        return self.channel.ask(request, read, self.marks)
+
+    # --------------------------------------------------------------------------------- the fits
+
+    def fit(self, recipe: Mapping[str, Any], X: Any, y: Any, key: str | None) -> Call[FitInfo]:
+        """On the retained points, or (X, y) on a body of its own"""
+        given = {name: plain(value) for name, value in recipe.items() if value is not None}
+        if X is None:
+            request = self._keyed("/fits", dump(given), JSON, key)
+        else:
+            params = {name: _parameter(value) for name, value in given.items()}
+            request = self._keyed("/fits", encode_raw(X, y, self._index), RAW, key, params=params)
+        return self.channel.ask(request, _fit, self.marks)
+
+    def fits(self) -> Call[list[FitInfo]]:
+        def read(answer: Answer) -> list[FitInfo]:
+            return [FitInfo.read(each) for each in answer.json()["fits"]]
+
+        return self.channel.ask(self._request("GET", "/fits"), read, self.marks)
+
+    def look_at_fit(self, fit: str) -> Call[FitInfo]:
+        return self.channel.ask(self._request("GET", f"/fits/{quote(fit, safe='')}"), _fit, self.marks)
+
+    def wait_for_fit(self, fit: str, timeout: float | None, tell: Callable[[FitInfo], None]) -> Call[FitInfo]:
+        """Look at it, more and more seldom, until it has ended; `tell` whoever wants to know"""
+        began, pause = self.channel.clock(), LOOK
+        while True:
+            info = yield from self.look_at_fit(fit)
+            tell(info)
+            if info.ended:
+                return info
+            if timeout is not None and self.channel.clock() - began + pause > timeout:
+                raise NotYet(f"fit {fit!r} is {info.status} after {timeout} s, {info.progress:.0%} done")
+            yield Sleep(pause)
+            pause = min(1.5 * pause, LOOK_MOST)
+
+    def cancel_fit(self, fit: str) -> Call[None]:
+        request = self._request("DELETE", f"/fits/{quote(fit, safe='')}")
+        try:
+            yield from self.channel.ask(request, lambda answer: None, self.marks)
+        except UnknownFit as error:
+            if not error.doubtful:
+                raise
+
+    def promote(self, fit: str) -> Call[SessionInfo]:
+        request = self._keyed("/promote", dump({"fit": fit}), JSON, None)
+        self.info = yield from self.channel.ask(request, _info, self.marks)
+        return self.info
+
+
+def _fit(answer: Answer) -> FitInfo:
+    return FitInfo.read(answer.json())
+
+
+def _parameter(value: Any) -> Any:
+    """A point as 0.1,-0.2, points as many of them; numbers and booleans as JSON has them"""
+    if isinstance(value, list):
+        points = value if value and isinstance(value[0], list) else [value]
+        return [",".join(map(repr, plain(point))) for point in points]
+    return value if isinstance(value, str) else dump(value).decode()
+
+
+def _reply(columns: bool) -> dict[str, str]:
+    return {} if columns else {"reply": "summary"}
+
+
+class Observing:
+    """One `observe` of many batches.
+
+    With If-Match the batches go on only while the classifier is the one that their points answer; `accepted` says how
+    far they came, as it does for one batch.
+    """
+
+    def __init__(self, calls: SessionCalls, how: How) -> None:
+        match = how.get("if_match")
+        self._calls, self._key, self._columns = calls, how.get("key"), how.get("columns", True)
+        self._if_match = match.version if isinstance(match, Model) else match
+        self.rows = rows(calls.info.dimension, how.get("batch"))
+        self._batches, self._points, self._accepted = 0, 0, 0
+        self.over = False
+
+    def batch(self, batch: Batch) -> Call[Observed | None]:
+        """What came of this batch; None if it answers a classifier that is there no more"""
+        key = self._key if self._key is None or not self._batches else f"{self._key}.{self._batches}"
+        try:
+            done = yield from self._calls.observe(batch, key, self._if_match, self._columns)
+        except HorocycleError as error:
+            if isinstance(error, StaleModel) and self._batches:
+                self.over = True
+                return None
+            if isinstance(error, InvalidInput) and error.index is not None and error.index >= 0:
+                error.index += self._points
+            error.accepted = self._accepted
+            if isinstance(error, WentBackwards):
+                error.accepted += error.answer.accepted
+            raise
+        self._batches += 1
+        self._points += len(batch)
+        self._accepted += done.accepted
+        self.over = self._if_match is not None and (
+            done.accepted < len(batch) or done.session.version != self._if_match
+        )
+        return done
+
+
+def probabilities(predicted: Predicted, model: str | None) -> Array:
+    if predicted.probabilities is None:
+        raise NoProbabilities(f"the model {model or 'online'} has no probabilities; a fit has, unless told otherwise")
+    return predicted.probabilities

@@ -1,0 +1,349 @@
+"""Requests that are tried again until they are answered, and what every answer is checked for.
+
+A call is a generator that yields what is to be done, `Send` or `Sleep`, and is sent what came of it. So retries, keys
+and checks are written once; `run` does what a call asks for with httpx.Client, `arun` with httpx.AsyncClient.
+
+Tried again: 429, 502, 503, 504, a connection that fails, a reply that does not come in time. Nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import httpx
+import orjson
+
+from clients.problems import (
+    Problem,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    UnexpectedAnswer,
+    Unreachable,
+    WentBackwards,
+    problem,
+)
+
+T = TypeVar("T")
+
+AGAIN = (429, 502, 503, 504)
+#: Errors of httpx after which the request cannot have reached the service.
+UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+#: Problems that say the same; and so does every 429.
+UNDONE = (StoreUnavailable, StoreFull, StoreReadOnly)
+
+
+@dataclass(frozen=True)
+class Send:
+    """One request, as often as it takes."""
+
+    method: str
+    url: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Sleep:
+    seconds: float
+
+
+Reply = httpx.Response | httpx.TransportError | None
+Call = Generator[Send | Sleep, Reply, T]
+
+
+@dataclass(frozen=True)
+class Retry:
+    """When to try again: after `first` seconds, then twice that, at most `longest`, each shortened at random by up to
+    a half so that clients do not come back together; later if the service says so (`Retry-After`). Not more often than
+    `attempts` in all, and not once `patience` seconds are over."""
+
+    attempts: int = 8
+    first: float = 0.1
+    longest: float = 5.0
+    patience: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not (self.attempts >= 1 and self.first >= 0 and self.longest >= 0 and self.patience >= 0):
+            raise ValueError(f"at least one attempt, and no negative seconds: {self}")
+
+    def delay(self, failures: int, rng: random.Random) -> float:
+        """Seconds to wait after so many failures"""
+        return min(self.longest, self.first * 2.0 ** min(failures - 1, 60)) * rng.uniform(0.5, 1.0)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back in the end."""
+
+    status: int
+    headers: httpx.Headers
+    content: bytes
+
+    def json(self) -> dict[str, Any]:
+        document = orjson.loads(self.content)
+        if not isinstance(document, dict):
+            raise ValueError("not an object")
+        return document
+
+    @property
+    def replayed(self) -> bool:
+        return bool(self.headers.get("idempotency-replayed") == "true")
+
+    @property
+    def version(self) -> int | None:
+        """That of the ETag"""
+        return _number(self.headers.get("etag", "").strip('"'))
+
+    @property
+    def epoch(self) -> int | None:
+        return _number(self.headers.get("horocycle-epoch", ""))
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+# ---------------------------------------------------------------------------------- what never goes backwards
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a session is. An answer need not tell all of it."""
+
+    epoch: int | None = None
+    observed: int | None = None
+    version: int | None = None
+
+    def items(self) -> list[tuple[str, int | None]]:
+        return [("epoch", self.epoch), ("observed", self.observed), ("version", self.version)]
+
+
+class Marks:
+    """The furthest position of a session that an answer told of.
+
+    Answers to requests that overlap may come in any order. So a request takes the `highest` mark along when it is
+    sent: what was answered before that, its own answer must not be behind.
+    """
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        self._highest, self._lock = Position(), threading.Lock()
+
+    @property
+    def highest(self) -> Position:
+        return self._highest
+
+    def check(self, sent_at: Position, told: Position) -> None:
+        """Remember what an answer told; raise if that is behind what was known when its request was sent"""
+        behind = [
+            WentBackwards(self.session, name, was, now)
+            for (name, was), (_, now) in zip(sent_at.items(), told.items(), strict=True)
+            if was is not None and now is not None and now < was
+        ]
+        with self._lock:
+            new = {name: now for name, now in told.items() if now is not None}
+            if not behind:
+                new = {name: max(now, getattr(self._highest, name) or 0) for name, now in new.items()}
+            self._highest = replace(self._highest, **new)
+        if behind:
+            raise behind[0]
+
+
+# --------------------------------------------------------------------------------------------------- a request
+
+
+@dataclass(frozen=True)
+class Channel:
+    """What all calls of a client share. Clock, randomness and sleep are arguments."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    retry: Retry = Retry()
+    clock: Callable[[], float] = time.monotonic
+    rng: random.Random = field(default_factory=random.SystemRandom)
+    _marks: WeakValueDictionary[str, Marks] = field(default_factory=WeakValueDictionary)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def marks(self, session: str) -> Marks:
+        """One for all handles of a session, as long as one of them is there to hold it"""
+        with self._lock:
+            found = self._marks.get(session)
+            if found is None:
+                found = self._marks[session] = Marks(session)
+            return found
+
+    def key(self) -> str:
+        """A new idempotency key, or id: 128 random bits"""
+        return f"{self.rng.getrandbits(128):032x}"
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+    ) -> Send:
+        return Send(method, self.url + path, params or {}, {**self.headers, **(headers or {})}, content)
+
+    def ask(self, request: Send, read: Callable[[Answer], T], marks: Marks | None = None) -> Call[T]:
+        """What `read` makes of the answer to a request, tried until it is one; a problem is raised.
+
+        `marks`: those of the session that it is about.
+        """
+        began, failures, doubtful = self.clock(), 0, False
+        while True:
+            sent_at = marks.highest if marks else Position()
+            reply = yield request
+            if isinstance(reply, httpx.Response) and reply.status_code not in AGAIN:
+                answer = Answer(reply.status_code, reply.headers, reply.content)
+                if not (reply.is_success or reply.status_code == 304):
+                    raise refusal(answer, doubtful)
+                result = understood(answer, read)
+                if marks is not None:
+                    _check(marks, sent_at, answer, result)
+                return result
+            failures += 1
+            doubtful = doubtful or not undone(reply)
+            wait = max(self.retry.delay(failures, self.rng), retry_after(reply))
+            if failures >= self.retry.attempts or self.clock() - began + wait > self.retry.patience:
+                raise self.failure(reply, failures)
+            yield Sleep(wait)
+
+    def failure(self, reply: Reply, attempts: int) -> Problem | Unreachable:
+        """What to raise when it is not tried again"""
+        if isinstance(reply, httpx.Response):
+            return refusal(Answer(reply.status_code, reply.headers, reply.content))
+        assert reply is not None
+        error = Unreachable(self.url, attempts, str(reply) or _spoken(type(reply).__name__))
+        error.__cause__ = reply
+        return error
+
+
+def undone(reply: Reply) -> bool:
+    """Whether a failure says that nothing was changed: it was not sent, or refused by the service itself"""
+    if not isinstance(reply, httpx.Response):
+        return isinstance(reply, UNSENT)
+    refused = refusal(Answer(reply.status_code, reply.headers, reply.content))
+    return reply.status_code == 429 or isinstance(refused, UNDONE)
+
+
+def understood(answer: Answer, read: Callable[[Answer], T]) -> T:
+    try:
+        return read(answer)
+    except (KeyError, TypeError, ValueError) as error:
+        start = answer.content[:80].decode("utf-8", "replace")
+        raise UnexpectedAnswer(f"is this Horocycle? It answered {start!r} with status {answer.status}") from error
+
+
+def _check(marks: Marks, sent_at: Position, answer: Answer, result: object) -> None:
+    told = Position() if answer.replayed else position(result)  # a stored answer tells of the past
+    try:
+        marks.check(sent_at, replace(told, epoch=answer.epoch))
+    except WentBackwards as error:
+        error.answer = result
+        raise
+
+
+def position(result: object) -> Position:
+    """Where the session is, as far as an answer says"""
+    counters = getattr(result, "session", result)
+    return Position(observed=getattr(counters, "observed", None), version=getattr(counters, "version", None))
+
+
+def refusal(answer: Answer, doubtful: bool = False) -> Problem:
+    """A problem, of the kind it says; or plainly its status, if something in between has answered"""
+    document: Any = None
+    if answer.headers.get("content-type", "").startswith("application/problem+json"):
+        try:
+            document = orjson.loads(answer.content)
+        except orjson.JSONDecodeError:
+            pass
+    if not isinstance(document, dict):
+        text = answer.content[:200].decode("utf-8", "replace").strip()
+        document = {"title": f"Status {answer.status}", "detail": text or f"status {answer.status}, without a word"}
+    error = problem({**document, "status": answer.status})
+    error.doubtful = doubtful
+    return error
+
+
+def retry_after(reply: Reply) -> float:
+    """The seconds that the service asks for: a number, or a date, which is compared with the answer's own"""
+    if not isinstance(reply, httpx.Response) or "retry-after" not in reply.headers:
+        return 0.0
+    given = reply.headers["retry-after"]
+    try:
+        seconds = float(given)
+    except ValueError:
+        try:
+            until, now = parsedate_to_datetime(given), parsedate_to_datetime(reply.headers.get("date", ""))
+            seconds = (until - now).total_seconds()
+        except (ValueError, TypeError):
+            return 0.0
+    return max(0.0, seconds) if math.isfinite(seconds) else 0.0
+
+
+def _spoken(name: str) -> str:
+    """ReadTimeout → read timeout"""
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
+
+
+# --------------------------------------------------------------------------------------------- with and without await
+
+
+def run(call: Call[T], http: httpx.Client, sleep: Callable[[float], None] = time.sleep) -> T:
+    reply: Reply = None
+    while True:
+        try:
+            step = call.send(reply)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        reply = None
+        if isinstance(step, Sleep):
+            sleep(step.seconds)
+            continue
+        try:
+            reply = http.send(built(http, step))
+        except httpx.TransportError as error:
+            reply = error
+
+
+async def arun(call: Call[T], http: httpx.AsyncClient, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> T:
+    reply: Reply = None
+    while True:
+        try:
+            step = call.send(reply)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        reply = None
+        if isinstance(step, Sleep):
+            await sleep(step.seconds)
+            continue
+        try:
+            reply = await http.send(built(http, step))
+        except httpx.TransportError as error:
+            reply = error
+
+
+def built(http: httpx.Client | httpx.AsyncClient, request: Send, timeout: httpx.Timeout | None = None) -> httpx.Request:
+    return http.build_request(
+        request.method,
+        request.url,
+        params=request.params or None,
+        headers=request.headers,
+        content=request.content,
+        timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else timeout,
+    )
