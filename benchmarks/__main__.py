@@ -1,16 +1,34 @@
-"""python -m benchmarks [name …]: all benchmarks in turn, or those named. `results/` holds what a run has printed."""
+"""python -m benchmarks [name …]: all benchmarks in turn, or those named. `results/` holds what a run has printed.
+
+paper_table2 needs the paper's data: `python -m benchmarks.paper_table2 FOLDER`.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks import hyperboloid_perceptron, learners, observe, paper_table1
+from benchmarks import (
+    fits,
+    hyperboloid_perceptron,
+    learners,
+    observe,
+    paper_figures,
+    paper_table1,
+    sessions,
+    strategic,
+    svm,
+)
 
 BENCHMARKS = {
     "paper_table1": paper_table1,
+    "paper_figures": paper_figures,
     "hyperboloid_perceptron": hyperboloid_perceptron,
     "learners": learners,
+    "svm": svm,
     "observe": observe,
+    "sessions": sessions,
+    "strategic": strategic,
+    "fits": fits,
 }
 
 

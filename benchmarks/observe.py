@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from benchmarks.streams import flipped, separable
 from service.allocator import MALLOC
 from service.geometry import Array
-from service.store import session_key
+from service.keys import session_key
 from tests.running import Running, service
 
 Receive = Callable[[], "asyncio.Future[dict[str, object]]"]
