@@ -13,7 +13,7 @@ help:
 	@echo "make test         run all tests"
 	@echo "make soak         the exactly-once test for ten minutes, with random seeds"
 	@echo "make check        lint, types, import layers"
-	@echo "make demo         a service and a stream, to look at"
+	@echo "make demo         a service, and agents that play against it"
 	@echo "make bench        the paper's tables, and the peers side by side"
 	@echo "make constraints  pin the newest versions of what ships"
 	@echo "make clean        remove the virtual environment and caches"
