@@ -20,7 +20,15 @@ from hashlib import blake2b
 from typing import Any
 
 from service import scripts
-from service.errors import FitNotReady, KeyReused, OutcomeUnknown, RateLimited, SessionGone, UnknownFit
+from service.errors import (
+    FitNotReady,
+    KeyReused,
+    OutcomeUnknown,
+    RateLimited,
+    SessionGone,
+    StoreUnavailable,
+    UnknownFit,
+)
 from service.keys import (
     events_key,
     fit_models_key,
@@ -37,6 +45,8 @@ LEASE = 10_000
 MOST_ATTEMPTS = 3
 #: The newest fits that are kept, a session.
 KEEP_FITS = 100
+#: Bytes of points that are written or read in one go: the store serves nobody else meanwhile.
+PIECE = 1 << 20
 #: After this many seconds an entry of the queue without a fit behind it was never finished being asked for.
 FORGOTTEN = 60.0
 
@@ -69,13 +79,21 @@ class Fits(Link):
         keep_events: int,
         ttl: int,
     ) -> bool:
-        """Queue a fit; False: it was asked for before, with the same body. First the queue, so that none is lost."""
+        """Queue a fit; False: it was asked for before, with the same body. First its points, then the queue, so that
+        none is lost, then the fit itself."""
+        name, pieces = secrets.token_hex(8), range(0, len(points), PIECE)
+        for number, at in enumerate(pieces):
+            piece = (name, number, points[at : at + PIECE], ttl)
+            if not await self.script(scripts.FIT_BRING, [session_key(sid), fit_points_key(sid)], *piece):
+                raise SessionGone(sid)
         await self.call("ZADD", fit_queue_key(), time.time(), f"{sid} {fit}", lost=OutcomeUnknown)
-        arguments = (fit, fingerprint, json.dumps(recipe), keep_events, KEEP_FITS, ttl, points)
+        arguments = (fit, fingerprint, json.dumps(recipe), keep_events, KEEP_FITS, ttl, name, len(pieces))
         keys = [*_keys(sid), *session_keys(sid)]
         reply = await self.script(scripts.FIT_OPEN, keys, *arguments, lost=OutcomeUnknown)
         if reply == 0:
             raise SessionGone(sid)
+        if reply == -2:
+            raise StoreUnavailable("the store took too long over the points")
         if reply == 3:
             raise KeyReused
         if reply == -1:
@@ -131,8 +149,8 @@ class Fits(Link):
                 reply = await self.script(scripts.FIT_CLAIM, _keys(sid), fit, owner, LEASE, MOST_ATTEMPTS)
                 if isinstance(reply, list):
                     await self._look_again(sid, fit)
-                    points = await self.call("HGET", fit_points_key(sid), fit)  # not through Lua: it would copy them
-                    return Job(sid, fit, owner, json.loads(reply[0]), points or b"")  # none: cancelled just now
+                    recipe, name, pieces = reply
+                    return Job(sid, fit, owner, json.loads(recipe), await self._points(sid, name, int(pieces)))
                 if reply > 0:
                     await self.call("ZADD", fit_queue_key(), time.time() + reply / 1000, entry)
                 elif reply == 0 or time.time() - float(since) > FORGOTTEN:
@@ -140,6 +158,11 @@ class Fits(Link):
                 else:
                     passed += 1
         return None
+
+    async def _points(self, sid: str, name: bytes, pieces: int) -> bytes:
+        """All of them, or none if the fit was cancelled just now (not through Lua: it would copy them)"""
+        found = [await self.call("HGET", fit_points_key(sid), name + b":%d" % number) for number in range(pieces)]
+        return b"" if None in found else b"".join(found)
 
     async def _due(self, passed: int) -> list[bytes]:
         """Entries to look at now, each with since when, behind those that were passed over"""

@@ -8,7 +8,6 @@ failure.json. It ends when its standard input does, and the folder with it: a fi
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shutil
 import sys
@@ -35,8 +34,6 @@ def main(folder: Path) -> None:
         clear()  # whoever asked is gone
         return
     threading.Thread(target=follow_stdin, args=[clear], daemon=True).start()
-    if hasattr(os, "SCHED_IDLE"):  # a fit takes what is left over: whoever observes and predicts comes first
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     np.eye(64) @ np.eye(64)  # BLAS takes its buffers now: later it would end the process if it could not
     resource.setrlimit(resource.RLIMIT_AS, (job["memory"], job["memory"]))
     try:

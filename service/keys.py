@@ -88,7 +88,7 @@ def fit_models_key(sid: str) -> str:
 
 
 def fit_points_key(sid: str) -> str:
-    """Hash: fit → the points it is to be fitted to, until it ends"""
+    """Hash: "name:number" → a piece of the points of a fit, until it ends; name → since when they stand by for one"""
     return _key(sid, "fit_points")
 
 

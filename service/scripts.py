@@ -10,6 +10,8 @@ from hashlib import sha1
 #: An idempotency key is kept this long at least, and longer while it is among the newest, unless the answers of a
 #: session have more bytes than that.
 KEY_SECONDS, KEY_BYTES = 600, 64 << 20
+#: How long the points of a fit may stand by before it is opened.
+BRING_SECONDS = 600
 
 #: KEYS: born session state points rows confusion log · ARGV: ttl, state, block of points, rows in it, length of the
 #: fields, of the confusion's cells; the fields, the cells, the log → 1 opened, 0 the id was used before
@@ -212,7 +214,18 @@ local seen = ARGV[1] ~= '' and redis.call('XRANGE', KEYS[4], ARGV[1], ARGV[1]) o
 return {fields, redis.call('GET', KEYS[3]) or '', newest[1] and newest[1][1] or '0-0', seen}
 """
 
-#: What a fit's scripts share: KEYS[1] the fits, KEYS[2] the session, KEYS[3] the events; ARGV[1] the fit.
+#: The points of a fit, piece by piece, so that nobody waits long for one: they stand by under a name of their own, with
+#: the second they came, until the fit is opened.
+#: KEYS: session points · ARGV: name, number of the piece, piece, ttl → 1 · 0 gone
+FIT_BRING = """
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+redis.call('HSET', KEYS[2], ARGV[1], redis.call('TIME')[1], ARGV[1] .. ':' .. ARGV[2], ARGV[3])
+if tonumber(ARGV[4]) > 0 then redis.call('EXPIRE', KEYS[2], ARGV[4]) end
+return 1
+"""
+
+#: What a fit's scripts share: KEYS[1] the fits, KEYS[2] the session, KEYS[3] the events, KEYS[4] the points; ARGV[1]
+#: the fit.
 _FIT = """
 local fit = ARGV[1]
 local function get(field) return redis.call('HGET', KEYS[1], fit .. ':' .. field) end
@@ -220,6 +233,10 @@ local function set(field, value) redis.call('HSET', KEYS[1], fit .. ':' .. field
 local function now()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local function drop(points)
+  local i = 0
+  while points and redis.call('HDEL', KEYS[4], points, points .. ':' .. i) > 0 do i = i + 1 end
 end
 local function enter(status)
   set('status', status)
@@ -233,14 +250,22 @@ end
 """
 
 #: KEYS: fits session events points models, all of the session
-#: ARGV: fit, fingerprint, recipe, keep_events, most fits, ttl, points
+#: ARGV: fit, fingerprint, recipe, keep_events, most fits, ttl, name of its points, how many pieces
 #: → 1 it waits · 2 it was asked for before · 3 with another body · 0 gone · -1 too many are unfinished
+#:   -2 its points stood by for too long: they, and any that nobody came for, are gone
 FIT_OPEN = (
     _FIT
     + """
 if redis.call('EXISTS', KEYS[2]) == 0 then return 0 end
+for _, name in ipairs(redis.call('HKEYS', KEYS[4])) do
+  if not string.find(name, ':') and now() / 1000 - redis.call('HGET', KEYS[4], name) > BRING_SECONDS then drop(name) end
+end
 local before = get('fingerprint')
-if before then return before == ARGV[2] and 2 or 3 end
+if before then
+  drop(ARGV[7])
+  return before == ARGV[2] and 2 or 3
+end
+if redis.call('HDEL', KEYS[4], ARGV[7]) == 0 then return -2 end
 local order = {}
 for id in string.gmatch(redis.call('HGET', KEYS[1], 'order') or '', '%S+') do order[#order + 1] = id end
 if #order >= tonumber(ARGV[5]) then
@@ -249,7 +274,10 @@ if #order >= tonumber(ARGV[5]) then
     local status = redis.call('HGET', KEYS[1], id .. ':status')
     if status ~= 'queued' and status ~= 'running' then oldest = i break end
   end
-  if not oldest then return -1 end
+  if not oldest then
+    drop(ARGV[7])
+    return -1
+  end
   for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
     if string.sub(field, 1, #order[oldest] + 1) == order[oldest] .. ':' then redis.call('HDEL', KEYS[1], field) end
   end
@@ -264,17 +292,19 @@ set('keep_events', ARGV[4])
 set('created', now())
 set('attempts', 0)
 set('progress', 0)
-redis.call('HSET', KEYS[4], fit, ARGV[7])
+set('points', ARGV[7])
+set('pieces', ARGV[8])
 enter('queued')
 if tonumber(ARGV[6]) > 0 then
   for i = 1, #KEYS do redis.call('EXPIRE', KEYS[i], ARGV[6]) end
 end
 return 1
-"""
+""".replace("BRING_SECONDS", str(BRING_SECONDS))
 )
 
 #: KEYS: fits session events points · ARGV: fit, owner, lease (ms), most attempts
-#: → {recipe} it is yours · 0 it has ended, or its session has · -1 it is not there, perhaps not yet
+#: → {recipe, name of its points, pieces} it is yours · 0 it has ended, or its session has
+#:   -1 it is not there, perhaps not yet
 #:   ms to wait: it is another's
 FIT_CLAIM = (
     _FIT
@@ -287,7 +317,7 @@ if left > 0 then return left end
 if redis.call('HINCRBY', KEYS[1], fit .. ':attempts', 1) > tonumber(ARGV[4]) then
   set('failure', '{"type":"/problems/fit-failed","detail":"its worker died ' .. ARGV[4] .. ' times"}')
   set('finished', now())
-  redis.call('HDEL', KEYS[4], fit)
+  drop(get('points'))
   enter('failed')
   return 0
 end
@@ -296,7 +326,7 @@ set('lease', now() + ARGV[3])
 set('started', now())
 set('progress', 0)
 enter('running')
-return {get('recipe')}
+return {get('recipe'), get('points'), get('pieces')}
 """
 )
 
@@ -329,7 +359,7 @@ if ARGV[3] == 'done' then
   local left = redis.call('PTTL', KEYS[1])
   if left > 0 then redis.call('PEXPIRE', KEYS[5], left) end
 end
-redis.call('HDEL', KEYS[4], fit)
+drop(get('points'))
 enter(ARGV[3])
 return 1
 """
@@ -343,7 +373,7 @@ FIT_CANCEL = (
 local status = get('status')
 if not status then return 0 end
 if status == 'cancelled' then return 2 end
-redis.call('HDEL', KEYS[4], fit)
+drop(get('points'))
 if status == 'queued' or status == 'running' then
   set('finished', now())
   enter('cancelled')
@@ -376,6 +406,6 @@ def digest(script: str) -> str:
     return sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
-FITS = (FIT_OPEN, FIT_CLAIM, FIT_BEAT, FIT_SETTLE, FIT_CANCEL)
+FITS = (FIT_BRING, FIT_OPEN, FIT_CLAIM, FIT_BEAT, FIT_SETTLE, FIT_CANCEL)
 SESSIONS = (OPEN, LOAD, END, TOUCH, COMMIT, WAIT, WAITING, SNAPSHOT, HEAD, EPOCH)
 DIGESTS = {script: digest(script) for script in (*SESSIONS, *FITS)}

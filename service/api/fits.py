@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict, replace
 from hashlib import sha256
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import orjson
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from service.api.bodies import IdempotencyKey, JsonRoute, once
@@ -24,7 +26,7 @@ from service.promotion import promoted
 from service.schemas import Fit, FitList, FitRequest, Promote, Session
 from service.session import Spec, references
 from service.store import Change, Loaded
-from service.wire import JSON, NPY, RAW, Batch, load_json, media_type, read_labelled
+from service.wire import JSON, NPY, RAW, load_json, media_type, read_labelled
 
 router = APIRouter(tags=["fits"], dependencies=[Depends(stamp)])
 #: How many classifiers a worker keeps at hand.
@@ -51,7 +53,7 @@ async def ask(
     body, loaded = await request.body(), await here.ingest.current(id)
     spec = loaded.spec
     asked = _asked(load_json(body or b"{}") if kind == JSON else _query(request))
-    fit, mark = name_of(key), _fingerprint(asked, kind, body)
+    fit, mark = name_of(key), await asyncio.to_thread(_fingerprint, asked, kind, body)
     response.headers["Location"] = f"/sessions/{id}/fits/{fit}"
     if key is not None and await here.fits.known(id, fit, mark):
         response.headers["Idempotency-Replayed"] = "true"
@@ -62,8 +64,7 @@ async def ask(
         indices = rows[:, -1].astype(np.int64)
         points = rows.tobytes()
     else:
-        batch = read_labelled(body, kind, spec)
-        indices, points = batch.indices, _rows(batch)
+        indices, points = await asyncio.to_thread(_uploaded, body, kind, spec)
     recipe = _recipe(asked, loaded)
     require(recipe, spec.labels, indices, here.settings.fit_points)
     job = {
@@ -192,5 +193,7 @@ def _fingerprint(asked: FitRequest, kind: str, body: bytes) -> bytes:
     return sha256(f"{kind} {asked.model_dump_json()} ".encode() + (b"" if kind == JSON else body)).digest()[:16]
 
 
-def _rows(batch: Batch) -> bytes:
-    return np.column_stack([batch.X, batch.indices]).tobytes()
+def _uploaded(body: bytes, kind: str, spec: Spec) -> tuple[NDArray[np.int64], bytes]:
+    """The labels, and the rows as they are stored"""
+    batch = read_labelled(body, kind, spec)
+    return batch.indices, np.column_stack([batch.X, batch.indices]).tobytes()

@@ -22,9 +22,10 @@ import service as package
 from service import fits as jobs
 from service import scripts
 from service.embedded import EmbeddedServer
+from service.errors import KeyReused, RateLimited, StoreUnavailable
 from service.fits import MOST_ATTEMPTS, Fits, Job
 from service.geometry import Array
-from service.keys import fit_queue_key, session_keys
+from service.keys import fit_points_key, fit_queue_key, session_key, session_keys
 from service.schemas import OpenSession
 from service.store import Counters, Kept, Loaded, Store
 from tests.faults.stream import alive
@@ -182,6 +183,17 @@ def told_of(running: Running, sid: str) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------- processes that are killed
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="only Linux has the policy")
+def test_a_fit_takes_what_is_left_over(http: httpx.Client, running: Running) -> None:
+    sid, fit = submitted(http, LONG)
+    pid, (worker,) = begun(running), fit_workers(running)
+    wait_until(lambda: os.sched_getscheduler(pid) == os.SCHED_IDLE)
+    assert os.getpriority(os.PRIO_PROCESS, worker) == 10
+    assert os.sched_getscheduler(worker) == os.SCHED_OTHER  # it has a lease to keep
+    assert os.sched_getaffinity(pid) == os.sched_getaffinity(worker) <= os.sched_getaffinity(0)
+    assert ended(http, sid, fit)["status"] == "done"
 
 
 def test_a_fit_whose_process_is_killed_is_taken_up_again(running: Running, http: httpx.Client) -> None:
@@ -450,6 +462,115 @@ def test_a_fit_whose_workers_all_fall_silent_fails_with_a_reason(server: Embedde
         queue, kept = fit.kept()
         assert queue == []
         assert kept[session_keys(fit.sid)[-1]] is None  # its points are not kept
+
+    play(server, scene)
+
+
+def pieces(fit: Fit) -> set[bytes]:
+    with redis.Redis.from_url(fit.url) as client:
+        return set(client.hkeys(fit_points_key(fit.sid)))
+
+
+@pytest.mark.parametrize("settle", ["done", "failed", "cancelled"])
+def test_points_come_and_go_piece_by_piece(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, settle: str
+) -> None:
+    monkeypatch.setattr(jobs, "PIECE", 4)
+
+    async def scene(fit: Fit) -> None:
+        worker = fit.workers[0]
+        await fit.submit()
+        assert len(pieces(fit)) == 2
+        job = await fit.claimed(worker)
+        if settle == "done":
+            await worker.done(job, {}, b"the model")
+        elif settle == "failed":
+            await worker.failed(job, {"type": "/problems/fit-failed"})
+        else:
+            await worker.cancel(fit.sid, fit.name)
+        assert pieces(fit) == set()
+
+    play(server, scene)
+
+
+def test_a_request_that_comes_twice_leaves_its_points_once(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "PIECE", 4)
+
+    async def scene(fit: Fit) -> None:
+        assert await fit.submit()
+        first = pieces(fit)
+        assert not await fit.submit()
+        with pytest.raises(KeyReused):
+            await fit.submit(fingerprint=b"another body")
+        monkeypatch.setattr(jobs, "KEEP_FITS", 1)
+        with pytest.raises(RateLimited):
+            await fit.submit("one more")
+        assert pieces(fit) == first
+        await fit.claimed(fit.workers[0])
+
+    play(server, scene)
+
+
+def test_points_whose_fit_was_never_opened_are_swept_up(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever brought them died before the last piece"""
+    monkeypatch.setattr(jobs, "PIECE", 4)
+
+    async def scene(fit: Fit) -> None:
+        keys = [session_key(fit.sid), fit_points_key(fit.sid)]
+        for name in ("old", "new"):
+            for number in range(3):
+                assert await fit.workers[0].script(scripts.FIT_BRING, keys, name, number, b"left", 0)
+        with redis.Redis.from_url(fit.url) as client:
+            client.hset(fit_points_key(fit.sid), "old", int(time.time()) - scripts.BRING_SECONDS - 2)
+        await fit.submit()
+        left = {name for name in pieces(fit) if name.startswith((b"old", b"new"))}
+        assert left == {b"new", b"new:0", b"new:1", b"new:2"}
+        await fit.claimed(fit.workers[0])
+
+    play(server, scene)
+
+
+class Swept(Fits):
+    """Before a fit is opened, its points are taken for left behind"""
+
+    async def script(self, script: str, keys: list[str], *args: Any, **kwargs: Any) -> Any:
+        if script == scripts.FIT_OPEN:
+            await self.call("DEL", keys[3])
+        return await super().script(script, keys, *args, **kwargs)
+
+
+def test_a_fit_is_not_opened_without_its_points(server: EmbeddedServer) -> None:
+    async def scene(fit: Fit) -> None:
+        fit.workers.insert(0, Swept(fit.url))
+        with pytest.raises(StoreUnavailable):
+            await fit.submit()
+        assert await fit.workers[1].all(fit.sid) == []
+        assert await fit.workers[1].claim() is None
+
+    play(server, scene)
+
+
+class Cancelling(Fits):
+    """Its fit is cancelled as soon as it is claimed, before its points are read"""
+
+    async def script(self, script: str, keys: list[str], *args: Any, **kwargs: Any) -> Any:
+        reply = await super().script(script, keys, *args, **kwargs)
+        if script == scripts.FIT_CLAIM:
+            await super().script(scripts.FIT_CANCEL, keys, args[0])
+        return reply
+
+
+def test_a_fit_that_is_cancelled_while_its_points_are_read_has_none(server: EmbeddedServer) -> None:
+    async def scene(fit: Fit) -> None:
+        fit.workers.append(Cancelling(fit.url))
+        await fit.submit()
+        job = await fit.workers[-1].claim()
+        assert job is not None and job.points == b""
+        assert not await fit.workers[-1].beat(job, 0.5)
 
     play(server, scene)
 
