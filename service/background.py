@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Set
-from contextlib import suppress
 from pathlib import Path
 
 INTERRUPTS = Path("/proc/interrupts")
 
 
 def stand_back() -> None:
-    """This process and those it starts: be nice, and not where the disk is answered, since a commit waits for that"""
-    os.nice(10)
+    """This process and those it starts: give way, and keep off where the disk is answered: commits wait for that"""
+    os.nice(19)  # and not SCHED_IDLE: a processor that is idle but for this would be given others' work, and be late
     if hasattr(os, "sched_setaffinity") and INTERRUPTS.exists():
         os.sched_setaffinity(0, undisturbed(os.sched_getaffinity(0), INTERRUPTS.read_text()))
-
-
-def only_when_idle(pid: int) -> None:
-    """Another process: run when nobody else wants to"""
-    if hasattr(os, "SCHED_IDLE"):
-        with suppress(ProcessLookupError):  # it has ended already
-            os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
 
 
 def undisturbed(processors: Set[int], interrupts: str) -> Set[int]:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from service.background import only_when_idle, stand_back
+from service.background import stand_back
 from service.errors import FitFailed, HorocycleError, StoreUnavailable
 from service.fits import LEASE, Fits, Job
 from service.following import follow_stdin
@@ -58,7 +58,6 @@ async def _work_on(fits: Fits, job: Job, seconds: float, memory: int) -> None:
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, **ONE_THREAD},
         )
-        only_when_idle(process.pid)
         asked = json.dumps({**job.recipe, "memory": memory, "bytes": len(job.points)}).encode()
         try:
             assert process.stdin is not None
@@ -117,7 +116,7 @@ def main(arguments: list[str]) -> int:
     if settings.redis_url is None:
         log.error("REDIS_URL is not set: there is nowhere to look for fits")
         return 2
-    stand_back()  # its processes further; this one has to keep their leases
+    stand_back()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a lease is given up by silence, like any death
     if "--follow" in arguments:
         threading.Thread(target=follow_stdin, daemon=True).start()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Set
 
 import pytest
 
-from service.background import INTERRUPTS, only_when_idle, undisturbed
+from service.background import INTERRUPTS, undisturbed
 
 TWO = """\
            CPU0       CPU1
@@ -52,12 +50,3 @@ def test_what_this_machine_counts_is_read() -> None:
     left = undisturbed(all_of_them, INTERRUPTS.read_text())
     assert left <= all_of_them
     assert len(left) >= max(1, len(all_of_them) - 1)
-
-
-@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="only Linux has the policy")
-def test_another_process_is_made_idle_and_one_that_has_ended_is_no_error() -> None:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    only_when_idle(process.pid)
-    assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
-    process.communicate()
-    only_when_idle(process.pid)

@@ -21,6 +21,7 @@ import redis
 import service as package
 from service import fits as jobs
 from service import scripts
+from service.background import INTERRUPTS, undisturbed
 from service.embedded import EmbeddedServer
 from service.errors import KeyReused, RateLimited, StoreUnavailable
 from service.fits import MOST_ATTEMPTS, Fits, Job
@@ -185,14 +186,12 @@ def told_of(running: Running, sid: str) -> list[str]:
 # ------------------------------------------------------------------------------------- processes that are killed
 
 
-@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="only Linux has the policy")
 def test_a_fit_takes_what_is_left_over(http: httpx.Client, running: Running) -> None:
     sid, fit = submitted(http, LONG)
-    pid, (worker,) = begun(running), fit_workers(running)
-    wait_until(lambda: os.sched_getscheduler(pid) == os.SCHED_IDLE)
-    assert os.getpriority(os.PRIO_PROCESS, worker) == 10
-    assert os.sched_getscheduler(worker) == os.SCHED_OTHER  # it has a lease to keep
-    assert os.sched_getaffinity(pid) == os.sched_getaffinity(worker) <= os.sched_getaffinity(0)
+    with held(running) as pid:
+        assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+        left = undisturbed(os.sched_getaffinity(running.launcher.pid), INTERRUPTS.read_text())
+        assert os.sched_getaffinity(pid) == left
     assert ended(http, sid, fit)["status"] == "done"
 
 
