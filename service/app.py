@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api import certificate, disk, events, fits, health, metrics, pages, sessions, snapshot
 from service.api.access import Access
@@ -55,6 +56,18 @@ FIELD = re.compile(r"(?!(?:body|query|int|str|float|opening|importing)$)[A-Za-z_
 NUMBER = ("float_type", "int_type")  # what pydantic says where a number belongs
 
 
+class App(FastAPI):
+    """FastAPI, with what has to be quick in front of it"""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.front: ASGIApp = super().__call__
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self
+        await self.front(scope, receive, send)
+
+
 def create_app(settings: Settings | None = None) -> FastAPI:
     settings = settings or Settings()
     if settings.redis_url is None:
@@ -73,7 +86,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         await jobs.close()
         await store.close()
 
-    app = FastAPI(
+    app = App(
         title="Horocycle",
         version=VERSION,
         lifespan=lifespan,
@@ -88,8 +101,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for extra in (fits.promotion, pages.problems):
         app.include_router(extra)
     app.add_middleware(BodyLimit, limit=settings.session_body_limit, large=settings.body_limit)
-    app.add_middleware(HotRoutes, routes=HOT)
-    app.add_middleware(Access, log=settings.access_log)
+    app.front = Access(HotRoutes(app.front, HOT), log=settings.access_log)
     app.add_exception_handler(HorocycleError, handle)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)

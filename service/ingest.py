@@ -104,11 +104,16 @@ class Ingest:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         lane.waiting.append(_Waiting(request, answer))
         telemetry.queue.inc()
-        answer.add_done_callback(lambda _: telemetry.queue.dec())
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may have left
         if (key := request.key) is not None:
             lane.underway[key] = (request.fingerprint, answer)
-            answer.add_done_callback(lambda _: lane.underway.pop(key, None))
+
+        def settled(done: asyncio.Future[Answer]) -> None:
+            if key is not None:
+                lane.underway.pop(key, None)
+            if not done.cancelled():
+                done.exception()  # the caller may have left
+
+        answer.add_done_callback(settled)
         if not lane.at_work:
             lane.busy = asyncio.create_task(self._drain(sid, lane))
         return await asyncio.shield(answer)
@@ -145,6 +150,7 @@ class Ingest:
                     if not each.answer.done():
                         each.answer.set_exception(error)
             finally:  # whatever happens, nobody is left waiting
+                telemetry.queue.dec(len(pending))
                 for each in pending:
                     each.answer.cancel()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 
 def _key(sid: str, what: str) -> str:
     return f"hc:1:{{{sid}}}:{what}"
@@ -110,9 +112,10 @@ def server_key() -> str:
     return "hc:1:{epoch}:server"
 
 
-def session_keys(sid: str) -> list[str]:
+@lru_cache(4096)
+def session_keys(sid: str) -> tuple[str, ...]:
     """All that a session has, but the mark that its id was used"""
-    return [key(sid) for key in _SESSION_KEYS]
+    return tuple(key(sid) for key in _SESSION_KEYS)
 
 
 #: In the order the scripts know them by.

@@ -77,6 +77,7 @@ def serve(settings: Settings) -> int:
             log_config=None,
             log_level="warning",
             access_log=False,
+            proxy_headers=False,  # nobody here asks where a request came from
             timeout_graceful_shutdown=GRACE,
             timeout_worker_healthcheck=SILENCE,
         )

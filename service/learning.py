@@ -28,6 +28,7 @@ from service.wire import Batch
 SAMPLE = 16
 
 Indices = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,9 @@ class _Run:
     state: Any
     status: str
     scores: Array
-    changed: NDArray[np.bool_]
+    decided: Indices
+    wrong: Flags
+    changed: Flags
     updates: Indices  # k after each point
 
 
@@ -106,7 +109,7 @@ class _Past:
 @dataclass
 class _Taken:
     batches: list[Batch] = field(default_factory=list)
-    decided: list[Indices] = field(default_factory=list)
+    runs: list[_Run] = field(default_factory=list)
 
 
 def learn(loaded: Loaded, jobs: Sequence[Job], kept: bytes = b"") -> Learned:
@@ -114,7 +117,7 @@ def learn(loaded: Loaded, jobs: Sequence[Job], kept: bytes = b"") -> Learned:
     spec, state, status, counters = loaded.spec, loaded.state, loaded.status, loaded.counters
     results: list[Answer | StaleModel] = []
     answered: list[tuple[Job, Answer]] = []
-    past, taken = _past(spec, kept), _Taken()
+    past, taken = _past(spec, kept if status == "warming" else b""), _Taken()
     for matched, group in groupby(jobs, key=lambda job: job.if_match):
         for run in [list(group)] if matched is None else [[job] for job in group]:
             if matched is not None and matched != counters.version:
@@ -123,20 +126,17 @@ def learn(loaded: Loaded, jobs: Sequence[Job], kept: bytes = b"") -> Learned:
             batch = _joined([job.batch for job in run])
             done = _observe(spec, state, status, counters, batch, matched is not None, past)
             batch = batch[: len(done.scores)]
-            decided = spec.decide(done.scores)
-            wrong = np.cumsum(decided != batch.indices)
-            versions = np.cumsum(done.changed)
-            before, start = counters, 0
+            start = 0
             for job in run:
                 stop = min(start + len(job.batch.X), len(done.scores))
+                mistakes = int(np.count_nonzero(done.wrong[start:stop]))
                 if stop > start:
                     counters = Counters(
-                        before.observed + stop,
-                        before.mistakes + int(wrong[stop - 1]),
+                        counters.observed + stop - start,
+                        counters.mistakes + mistakes,
                         int(done.updates[stop - 1]),
-                        before.version + int(versions[stop - 1]),
+                        counters.version + int(np.count_nonzero(done.changed[start:stop])),
                     )
-                mistakes = counters.mistakes - (before.mistakes + int(wrong[start - 1]) if start else before.mistakes)
                 scores = done.scores[start:stop] if job.columns else None
                 answer = Answer(scores, stop - start, mistakes, counters, job.fates)
                 results.append(answer)
@@ -145,7 +145,7 @@ def learn(loaded: Loaded, jobs: Sequence[Job], kept: bytes = b"") -> Learned:
             if status == "warming":
                 past.add(batch.X, batch.indices)
             taken.batches.append(batch)
-            taken.decided.append(decided)
+            taken.runs.append(done)
             state, status = done.state, done.status
     after = Loaded(spec, loaded.revision, counters, state, status)
     return Learned(results, _change(loaded, after, answered, taken))
@@ -166,17 +166,19 @@ def _observe(
     return _Run(
         second.state,
         "live",
-        np.concatenate([first.scores, second.scores]),
-        np.concatenate([first.changed, second.changed]),
-        np.concatenate([first.updates, second.updates]),
+        *(
+            np.concatenate([getattr(first, name), getattr(second, name)])
+            for name in ("scores", "decided", "wrong", "changed", "updates")
+        ),
     )
 
 
 def _straight(spec: Spec, state: Any, status: str, k: int, batch: Batch, until_change: bool) -> _Run:
     outcome = spec.learner.observe(state, batch.X, spec.targets(batch.indices), until_change=until_change)
-    indices = batch.indices[: outcome.accepted]
-    updated = spec.decide(outcome.scores) != indices if spec.binary else outcome.changed
-    return _Run(outcome.state, status, outcome.scores, outcome.changed, k + np.cumsum(updated))
+    decided = spec.decide(outcome.scores)
+    wrong = decided != batch.indices[: outcome.accepted]
+    updates = k + np.cumsum(wrong if spec.binary else outcome.changed)
+    return _Run(outcome.state, status, outcome.scores, decided, wrong, outcome.changed, updates)
 
 
 def _past(spec: Spec, kept: bytes) -> _Past:
@@ -194,6 +196,10 @@ def _joined(batches: list[Batch]) -> Batch:
     return Batch(X, indices, truth)
 
 
+def _stacked(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
 def _truth(batch: Batch) -> Array:
     return np.full_like(batch.X, np.nan) if batch.truth is None else batch.truth
 
@@ -203,11 +209,11 @@ def _truth(batch: Batch) -> Array:
 
 def _change(before: Loaded, after: Loaded, answered: list[tuple[Job, Answer]], taken: _Taken) -> Change:
     spec = before.spec
-    decided = np.concatenate(taken.decided) if taken.decided else np.empty(0, dtype=np.int64)
-    if not len(decided):
+    if after.counters.observed == before.counters.observed:
         return Change(after.state, after.counters, after.status, before.tally)
     batch = _joined(taken.batches)
-    counted = tally.observe(before.tally, decided != batch.indices)
+    decided, wrong = (_stacked([getattr(run, name) for run in taken.runs]) for name in ("decided", "wrong"))
+    counted = tally.observe(before.tally, wrong)
     rows = min(len(batch.X), spec.keep_points)
     newest = slice(len(batch.X) - rows, None)
     block = np.column_stack([batch.X[newest], batch.indices[newest]]).tobytes() if rows else b""

@@ -6,8 +6,10 @@ redis-py's own retries are off: a command whose reply was lost may have run.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
+from hiredis import pack_command
 from redis.asyncio.connection import ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -67,7 +69,9 @@ class Link:
 
     # ------------------------------------------------------------------------------ the wire
 
-    async def script(self, script: str, keys: list[str], *args: Any, lost: type[Exception] = StoreUnavailable) -> Any:
+    async def script(
+        self, script: str, keys: Sequence[str], *args: Any, lost: type[Exception] = StoreUnavailable
+    ) -> Any:
         try:
             return await self.call("EVALSHA", scripts.DIGESTS[script], len(keys), *keys, *args, lost=lost)
         except NoScriptError:
@@ -83,7 +87,7 @@ class Link:
             raise StoreUnavailable("the store does not answer") from error
         try:
             async with asyncio.timeout(patience or self._deadline):
-                await connection.send_command(*command)
+                await connection.send_packed_command([pack_command(command)])
                 return await connection.read_response()
         except CUT_OFF as error:
             self._epoch = None

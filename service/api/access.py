@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import time
+from itertools import count
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,13 +21,15 @@ NAME = re.compile(rb"[\w.:-]{1,64}")
 class Access:
     def __init__(self, app: ASGIApp, log: bool) -> None:
         self._app, self._log = app, log
+        own = os.urandom(4).hex()
+        self._names = (f"{own}{number:08x}".encode() for number in count(1))
         self._counters: dict[tuple[str, str, int], tuple[Any, Any]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        name = given if NAME.fullmatch(given) else os.urandom(8).hex().encode()
+        name = given if given and NAME.fullmatch(given) else next(self._names)
         token = request_id.set(name.decode())
         began, status = time.perf_counter(), 500
 

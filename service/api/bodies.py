@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from hashlib import sha256
 from typing import Annotated, Any
 
 from fastapi import Header
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,7 +26,7 @@ def once(request: Request, what: str, body: BaseModel) -> tuple[str | None, byte
     return idempotency_key(request.headers), sha256(asked.encode()).digest()[:16]
 
 
-def idempotency_key(headers: Headers) -> str | None:
+def idempotency_key(headers: Mapping[str, str]) -> str | None:
     key = headers.get("idempotency-key")
     if key is not None and not 1 <= len(key) <= 200:
         raise InvalidRequest("an Idempotency-Key has 1 to 200 characters", header="Idempotency-Key")

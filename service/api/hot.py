@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
-from starlette.datastructures import Headers
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -37,7 +36,7 @@ class Hot:
 
 
 class HotRoutes:
-    """Middleware: the hot routes are met before the rest of the stack, which they do without."""
+    """The hot routes are met before the rest of the app, which they do without."""
 
     def __init__(self, app: ASGIApp, routes: Sequence[Route]) -> None:
         self._app, self._routes = app, routes
@@ -52,10 +51,15 @@ class HotRoutes:
         await self._app(scope, receive, send)
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+def headers_of(scope: Scope) -> dict[str, str]:
+    """By their lower-case names; of equal ones the first"""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+
+
+async def read_body(headers: Mapping[str, str], receive: Receive, limit: int) -> bytes:
     """The body, counted while it is read: memory stays flat however much is sent."""
-    declared = Headers(scope=scope).get("content-length")
-    if declared is not None and declared.isdigit() and int(declared) > limit:
+    declared = headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
         raise BodyTooLarge(limit)
     parts, size = [], 0
     while True:

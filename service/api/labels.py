@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import orjson
-from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from service.api.bodies import idempotency_key
 from service.api.context import Context
-from service.api.hot import dump, read_body
+from service.api.hot import dump, headers_of, read_body
 from service.api.observe import acknowledge, answered, fingerprint, wants_columns
 from service.errors import InvalidRequest
 from service.ingest import Request
@@ -21,12 +20,12 @@ from service.wire import JSON, NDJSON, Batch, LateLabels, media_type, read_label
 
 
 async def labels(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
-    sid, headers = scope["path_params"]["id"], Headers(scope=scope)
+    sid, headers = scope["path_params"]["id"], headers_of(scope)
     kind = media_type(headers.get("content-type"), headers.get("content-encoding"), (JSON, NDJSON))
     columns = wants_columns(scope["query_string"])
     if headers.get("if-match") is not None:
         raise InvalidRequest("late labels answer no particular classifier: leave If-Match out", header="If-Match")
-    body = await read_body(scope, receive, here.settings.body_limit)
+    body = await read_body(headers, receive, here.settings.body_limit)
     spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
     late = read_labels(body, kind, spec)
     key = idempotency_key(headers)

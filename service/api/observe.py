@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qs
 
-from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from service.api.bodies import idempotency_key
 from service.api.context import Context
-from service.api.hot import dump, read_body
+from service.api.hot import dump, headers_of, read_body
 from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable
 from service.ingest import Request
 from service.learning import Answer
@@ -20,10 +20,10 @@ from service.wire import Batch, media_type, read_labelled
 
 
 async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
-    sid, headers = scope["path_params"]["id"], Headers(scope=scope)
+    sid, headers = scope["path_params"]["id"], headers_of(scope)
     kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
     columns = wants_columns(scope["query_string"])
-    body = await read_body(scope, receive, here.settings.body_limit)
+    body = await read_body(headers, receive, here.settings.body_limit)
     spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
     batch = read_labelled(body, kind, spec)
     key = idempotency_key(headers)
@@ -71,7 +71,7 @@ def wants_columns(query: bytes) -> bool:
     return reply == "columns"
 
 
-def _if_match(headers: Headers) -> int | None:
+def _if_match(headers: Mapping[str, str]) -> int | None:
     """If-Match: "31" """
     tag = headers.get("if-match")
     if tag is None:

@@ -6,12 +6,11 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
 
-from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from service.api.context import Context
 from service.api.fits import fitted
-from service.api.hot import dump, read_body
+from service.api.hot import dump, headers_of, read_body
 from service.classifier import Classifier
 from service.errors import InvalidRequest, StoreReadOnly, UnknownField
 from service.geometry import Array
@@ -35,9 +34,9 @@ async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     with suppress(StoreReadOnly):  # then its time to live does not begin anew; predictions it still has
         await here.store.touch(loaded.spec)
     if scope["method"] == "POST":
-        headers = Headers(scope=scope)
+        headers = headers_of(scope)
         kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
-        asked = read_points(await read_body(scope, receive, here.settings.body_limit), kind, loaded.spec)
+        asked = read_points(await read_body(headers, receive, here.settings.body_limit), kind, loaded.spec)
     else:
         asked = Question(read_query(query.get("x", []), loaded.spec))
     if model == "online":

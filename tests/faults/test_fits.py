@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -536,7 +536,7 @@ def test_points_whose_fit_was_never_opened_are_swept_up(
 class Swept(Fits):
     """Before a fit is opened, its points are taken for left behind"""
 
-    async def script(self, script: str, keys: list[str], *args: Any, **kwargs: Any) -> Any:
+    async def script(self, script: str, keys: Sequence[str], *args: Any, **kwargs: Any) -> Any:
         if script == scripts.FIT_OPEN:
             await self.call("DEL", keys[3])
         return await super().script(script, keys, *args, **kwargs)
@@ -556,7 +556,7 @@ def test_a_fit_is_not_opened_without_its_points(server: EmbeddedServer) -> None:
 class Cancelling(Fits):
     """Its fit is cancelled as soon as it is claimed, before its points are read"""
 
-    async def script(self, script: str, keys: list[str], *args: Any, **kwargs: Any) -> Any:
+    async def script(self, script: str, keys: Sequence[str], *args: Any, **kwargs: Any) -> Any:
         reply = await super().script(script, keys, *args, **kwargs)
         if script == scripts.FIT_CLAIM:
             await super().script(scripts.FIT_CANCEL, keys, args[0])
@@ -588,7 +588,7 @@ def test_of_many_who_want_a_fit_one_gets_it(server: EmbeddedServer) -> None:
 class Interrupted(Fits):
     """Before a fit is written, but behind its entry in the queue, somebody looks for work"""
 
-    async def script(self, script: str, keys: list[str], *args: Any, **kwargs: Any) -> Any:
+    async def script(self, script: str, keys: Sequence[str], *args: Any, **kwargs: Any) -> Any:
         if script == scripts.FIT_OPEN:
             assert await self.claim() is None
         return await super().script(script, keys, *args, **kwargs)
