@@ -24,6 +24,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from service import number_rows
 from service.errors import (
     DimensionMismatch,
     EmptyBatch,
@@ -88,6 +89,9 @@ def read_labelled(body: bytes, kind: str, spec: Spec) -> Batch:
         rows = _rows(body, kind, spec.dimension + 1)
         X = require_ball(np.ascontiguousarray(rows[:, :-1]), spec.dimension, c=spec.curvature)
         return Batch(X, _raw_labels(rows[:, -1], spec))
+    if kind == JSON and (found := number_rows.read(body, spec.dimension, labelled=True)):
+        X, labels = found
+        return Batch(require_ball(X, spec.dimension, c=spec.curvature), _labels(labels, spec))
     columns = _columns(body, kind, {"point": "points", "label": "labels", "truth": "truth"})
     X = _points(_given(columns, "points", "point"), spec)
     labels, truth = _given(columns, "labels", "label"), columns.get("truth")
@@ -103,6 +107,8 @@ def read_points(body: bytes, kind: str, spec: Spec) -> Question:
     if kind in (RAW, NPY):
         rows = np.ascontiguousarray(_rows(body, kind, spec.dimension))
         return Question(require_ball(rows, spec.dimension, c=spec.curvature))
+    if kind == JSON and (found := number_rows.read(body, spec.dimension, labelled=False)):
+        return Question(require_ball(found[0], spec.dimension, c=spec.curvature))
     columns = _columns(body, kind, {"point": "points", "id": "ids"})
     X, ids = _points(_given(columns, "points", "point"), spec), _ids(columns.get("ids"))
     if ids and len(ids) != len(X):
