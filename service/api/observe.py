@@ -58,7 +58,9 @@ def answered(spec: Spec, batch: Batch, answer: Answer) -> dict[str, Any]:
 
 def fingerprint(body: bytes, kind: str, columns: bool) -> bytes:
     """What a key belongs to: the body, and how it was to be read and answered (SHA is in the processor)"""
-    return sha256(f"{kind} {columns} ".encode() + body).digest()[:16]
+    mark = sha256(f"{kind} {columns} ".encode())
+    mark.update(body)
+    return mark.digest()[:16]
 
 
 def wants_columns(query: bytes) -> bool:
