@@ -79,6 +79,16 @@ class Link:
 
     async def call(self, *command: Any, lost: type[Exception] = StoreUnavailable, patience: float | None = None) -> Any:
         """One command. `lost` says what it means when it was sent and no reply came."""
+        return (await self.calls([command], lost=lost, patience=patience))[0]
+
+    async def calls(
+        self,
+        commands: Sequence[tuple[Any, ...]],
+        *,
+        lost: type[Exception] = StoreUnavailable,
+        patience: float | None = None,
+    ) -> list[Any]:
+        """Commands in one round trip; the first that is refused is raised, and no later reply is read"""
         try:
             async with asyncio.timeout(self._deadline):
                 connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
@@ -87,15 +97,17 @@ class Link:
             raise StoreUnavailable("the store does not answer") from error
         try:
             async with asyncio.timeout(patience or self._deadline):
-                await connection.send_packed_command([pack_command(command)])
-                return await connection.read_response()
+                await connection.send_packed_command([b"".join(map(pack_command, commands))])
+                return [await connection.read_response() for _ in commands]
         except CUT_OFF as error:
             self._epoch = None
             await connection.disconnect()
             raise (OutcomeUnknown() if lost is OutcomeUnknown else StoreUnavailable("the store was cut off")) from error
-        except NoScriptError:
-            raise
         except RedisError as error:
+            if len(commands) > 1:
+                await connection.disconnect()  # there may be more replies
+            if isinstance(error, NoScriptError):
+                raise
             raise _refusal(error) from error
         except asyncio.CancelledError:
             await connection.disconnect()  # its reply must not be read by the next caller

@@ -226,9 +226,9 @@ class Store(Link):
             pairs = [pair for pair in pairs if last is None or pair < last]
             if not pairs:
                 return found, None
-            for since, sid in pairs:
+            hashes = await self.calls([("HMGET", session_key(sid), *_LISTED) for _, sid in pairs])
+            for (since, sid), fields in zip(pairs, hashes, strict=True):
                 last = (since, sid)
-                fields = await self.call("HMGET", session_key(sid), *_LISTED)
                 if fields[0] is None:
                     await self.forget(sid)
                     continue

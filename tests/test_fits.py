@@ -550,6 +550,16 @@ def test_points_that_cannot_be_fitted(still: httpx.Client, session: str, name: s
     require_problem(upload(still, session, body), 422, slug, **members)
 
 
+def test_fields_without_a_body_come_in_the_query_but_not_in_both(still: httpx.Client) -> None:
+    sid = opened(still, *two(14))
+    answer = still.post(f"/sessions/{sid}/fits?C=7&loss=squared_hinge")
+    accepted(answer)
+    assert (answer.json()["C"], answer.json()["loss"]) == (7.0, "squared_hinge")
+    both = still.post(f"/sessions/{sid}/fits?C=7", json={"loss": "hinge"})
+    require_problem(both, 422, "invalid-request", parameter="C")
+    assert len(still.get(f"/sessions/{sid}/fits").json()["fits"]) == 1
+
+
 @pytest.mark.usefixtures("unchanged")
 def test_queries_and_headers_that_are_wrong(still: httpx.Client, session: str) -> None:
     body = raw(*two(14))

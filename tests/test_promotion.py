@@ -277,6 +277,11 @@ def test_a_promotion_asked_for_twice_with_one_key_is_one(http: httpx.Client) -> 
     now = http.get(f"/sessions/{sid}").json()
     assert {name: now[name] for name in learned["session"]} == learned["session"]  # nothing began anew
     assert http.post(f"/sessions/{sid}/promote", json=body).json()["updates"] == 0
+    assert http.delete(f"/sessions/{sid}/fits/{fitted['id']}").status_code == 204
+    forgotten = http.post(f"/sessions/{sid}/promote", json=body, headers=headers)
+    assert forgotten.status_code == 200  # it was done
+    other = http.post(f"/sessions/{sid}/promote", json={"fit": "another"}, headers=headers)
+    assert (other.status_code, other.json()["type"]) == (404, "/problems/unknown-fit")
 
 
 def test_a_refused_promotion_changes_nothing(http: httpx.Client) -> None:

@@ -46,13 +46,17 @@ async def ask(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> dict[str, Any]:
-    """On the retained points, or on a body of labelled rows (npy, or raw float64) with these fields as query
-    parameters. A job: look at it until it is done, then `predict?model={fit}`."""
+    """On the retained points, or on a body of labelled rows (npy, or raw float64). The fields come as JSON, or, where
+    the body is empty or holds points, as query parameters. A job: look at it until it is done, then
+    `predict?model={fit}`."""
     here, key = context(request), key_of(request.headers)
     kind = media_type(request.headers.get("content-type"), request.headers.get("content-encoding"), (JSON, NPY, RAW))
     body, loaded = await request.body(), await here.ingest.current(id)
     spec = loaded.spec
-    asked = _asked(load_json(body or b"{}") if kind == JSON else _query(request))
+    told = kind == JSON and body != b""
+    if told and (beside := next(iter(request.query_params), None)):
+        raise InvalidRequest("fields come in a JSON body or in the query, not in both", parameter=beside)
+    asked = _asked(load_json(body) if told else _query(request))
     fit, mark = name_of(key), await asyncio.to_thread(_fingerprint, asked, kind, body)
     response.headers["Location"] = f"/sessions/{id}/fits/{fit}"
     if key is not None and await here.fits.known(id, fit, mark):
@@ -109,9 +113,11 @@ async def promote(id: str, body: Promote, request: Request, idempotency_key: Ide
     """The learner begins anew at the fit's reference point, with its weights: updates restart, the version grows. Its
     certificates keep the weights it began with."""
     here = context(request)
-    await here.ingest.current(id)
-    classifier = await fitted(here, id, body.fit)
+    loaded = await here.ingest.current(id)
     key, mark = once(request, "promote", body)
+    if key is not None and await here.store.answer(id, key) == mark:  # even if the fit is forgotten by now
+        return shown(loaded)
+    classifier = await fitted(here, id, body.fit)
     return shown(await here.ingest.change(id, lambda loaded: _promoted(loaded, classifier, body.fit), key, mark))
 
 
