@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from service.convex import EPS
 from service.errors import LengthMismatch
 from service.geometry import Array
 
@@ -20,7 +21,6 @@ RIDGE = 1e-12
 #: The gradient, per point, at which Newton's method ends.
 SMALL = 1e-12
 STEPS = 100
-EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)

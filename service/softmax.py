@@ -13,27 +13,18 @@ hyperplane if b = 0, else a surface of equal distance to one, a sphere or a horo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from service.errors import (
-    DimensionMismatch,
-    EmptyBatch,
-    EmptyClass,
-    InvalidParameter,
-    LengthMismatch,
-    NonFinite,
-    NotANumber,
-    UnknownLabel,
-)
+from service import convex
+from service.convex import EPS, Progress
+from service.errors import DimensionMismatch, EmptyClass, LengthMismatch, NonFinite, UnknownLabel
 from service.geometry import Array, require_ball, to_hyperboloid
 
 #: H is formed while K·d is no larger; above it conjugate gradients solve Newton's system, to TOLERANCE.
 DIRECT, TOLERANCE, PRODUCTS = 400, 0.05, 200
-EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,7 @@ class Fit:
     @property
     def gap(self) -> float:
         """(P − D)/P"""
-        return (self.primal - self.dual) / max(self.primal, np.finfo(float).tiny)
+        return convex.relative_gap(self.primal, self.dual)
 
 
 def features(X: ArrayLike, *, c: float = 1.0) -> Array:
@@ -63,7 +54,7 @@ def features(X: ArrayLike, *, c: float = 1.0) -> Array:
 
 def probabilities(W: ArrayLike, F: ArrayLike) -> Array:
     """π = softmax(W f), a row for each row of F, which depends on that row alone, bit for bit"""
-    W, F = _real(W, "weights"), _real(F, "features")
+    W, F = convex.real(W, "weights"), convex.real(F, "features")
     if F.shape[-1] != W.shape[1]:
         raise DimensionMismatch(expected=W.shape[1], got=F.shape[-1])
     return _softmax(np.vecdot(F[..., None, :], W))
@@ -79,7 +70,7 @@ def fit(
     start: Fit | ArrayLike | None = None,
     gap: float = 1e-6,
     max_iterations: int = 200,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Fit:
     """The W that minimises P on the rows of F with labels 0 … K−1, to a relative gap of `gap`
 
@@ -87,12 +78,9 @@ def fit(
     number from 0 to 1 before every step; what it raises ends the fit.
     """
     F = _rows(F)
-    c = _positive("C", C) * _weights(sample_weight, len(F))
+    c = convex.costs(C, sample_weight, len(F))
     y, K = _labels(y, c, classes)
-    if not 0 < gap < 1:
-        raise InvalidParameter("gap", gap, "between 0 and 1")
-    if not max_iterations >= 1:
-        raise InvalidParameter("max_iterations", max_iterations, "at least 1")
+    convex.require_limits(gap, max_iterations)
     W, steps = _started(start, K, F.shape[1]), 0
     primal, pi, gradient = _evaluate(F, y, c, W)
     while True:
@@ -168,11 +156,7 @@ def _softmax(Z: Array) -> Array:
 
 
 def _rows(F: ArrayLike) -> Array:
-    F = _real(F, "features")
-    if F.ndim != 2 or (len(F) and not F.shape[1]):
-        raise NotANumber("features are rows of at least one number", value=F.shape)
-    if len(F) == 0:
-        raise EmptyBatch
+    F = convex.feature_rows(F)
     finite = np.isfinite(F).all(axis=1)
     if not finite.all():
         index = int(np.argmin(finite))
@@ -202,37 +186,7 @@ def _labels(y: ArrayLike, c: Array, classes: int | None) -> tuple[NDArray[np.int
     return labels, K
 
 
-def _weights(sample_weight: ArrayLike | None, n: int) -> Array:
-    if sample_weight is None:
-        return np.ones(n)
-    s = _real(sample_weight, "sample weights")
-    if s.shape != (n,):
-        raise LengthMismatch(points=n, labels=s.size)
-    good = (s >= 0) & (s < math.inf)
-    if not good.all():
-        raise InvalidParameter(f"sample_weight[{np.argmin(good)}]", float(s[np.argmin(good)]), "finite, not negative")
-    return s
-
-
-def _positive(name: str, value: float) -> float:
-    if isinstance(value, bool) or not 0 < value < math.inf:
-        raise InvalidParameter(name, value, "a positive number")
-    return value
-
-
 def _started(start: Fit | ArrayLike | None, K: int, d: int) -> Array:
     if start is None:
         return np.zeros((K, d))
-    W = _real(start.W if isinstance(start, Fit) else start, "start")
-    if W.shape != (K, d):
-        raise DimensionMismatch(expected=K * d, got=W.size, what="start")
-    if not np.isfinite(W).all():
-        raise NonFinite(0, float(W[~np.isfinite(W)][0]), what="start")
-    return W
-
-
-def _real(values: ArrayLike, what: str) -> Array:
-    given = np.asarray(values)
-    if given.dtype.kind not in "iuf":
-        raise NotANumber(f"{what} hold {given.dtype} values, not real numbers", value=values)
-    return np.ascontiguousarray(given, dtype=np.float64)
+    return convex.start_weights(start.W if isinstance(start, Fit) else start, (K, d))

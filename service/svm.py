@@ -27,22 +27,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from service import geometry
-from service.errors import (
-    DimensionMismatch,
-    EmptyBatch,
-    EmptyClass,
-    InvalidParameter,
-    LengthMismatch,
-    NonFinite,
-    NotANumber,
-    NotSeparable,
-    UnknownLabel,
-)
+from service import convex, geometry
+from service.convex import EPS, Progress
+from service.errors import EmptyClass, InvalidParameter, LengthMismatch, NonFinite, NotSeparable, UnknownLabel
 from service.geometry import Array
 
 Rows = NDArray[np.int64]
-Progress = Callable[[float], None]
 Solve = Callable[[Array], Array]
 
 #: The first w is that of one row in SHARE, to a gap of ROUGH, where those are enough: LEAST, and ten times d.
@@ -56,7 +46,6 @@ ZERO = 1e-12
 GROWTH, STAGES = 30.0, 14
 #: Newton steps within one stage, and interior point steps on one set of rows
 STEPS = 100
-EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -73,9 +62,7 @@ class Fit:
     @property
     def gap(self) -> float:
         """(P − D)/P; infinite if w is no hard margin at all"""
-        if self.primal == math.inf:
-            return math.inf
-        return (self.primal - self.dual) / max(self.primal, np.finfo(float).tiny)
+        return convex.relative_gap(self.primal, self.dual)
 
     @property
     def support(self) -> NDArray[np.int64]:
@@ -127,10 +114,7 @@ def fit(
     """
     F, y, c, lengths = _checked(F, y, C, sample_weight)
     kind = _kind(margin, loss)
-    if not 0 < gap < 1:
-        raise InvalidParameter("gap", gap, "between 0 and 1")
-    if not max_iterations >= 1:
-        raise InvalidParameter("max_iterations", max_iterations, "at least 1")
+    convex.require_limits(gap, max_iterations)
     n, d = F.shape
     problem = _Problem(F, y, c, lengths, kind, np.arange(n))
     if not c.all():
@@ -623,11 +607,7 @@ def _checked(
     F: ArrayLike, y: ArrayLike, C: float, sample_weight: ArrayLike | None
 ) -> tuple[Array, Array, Array, Array]:
     """F, y, c = C·s, and the lengths of the rows"""
-    F = _real(F, "features")
-    if F.ndim != 2 or (len(F) and not F.shape[1]):
-        raise NotANumber("features are rows of at least one number", value=F.shape)
-    if len(F) == 0:
-        raise EmptyBatch
+    F = convex.feature_rows(F)
     labels = np.asarray(y)
     if labels.shape != (len(F),):
         raise LengthMismatch(points=len(F), labels=labels.size)
@@ -639,42 +619,15 @@ def _checked(
     if not np.isfinite(lengths).all():
         index = int(np.argmin(np.isfinite(lengths)))
         raise NonFinite(index, float(F[index][np.argmax(np.abs(F[index]))]), what="row")
-    if isinstance(C, bool) or not 0 < C < math.inf:
-        raise InvalidParameter("C", C, "a positive number")
-    return F, labels.astype(np.float64), C * _weights(sample_weight, len(F)), lengths
-
-
-def _weights(sample_weight: ArrayLike | None, n: int) -> Array:
-    if sample_weight is None:
-        return np.ones(n)
-    s = _real(sample_weight, "sample weights")
-    if s.shape != (n,):
-        raise LengthMismatch(points=n, labels=s.size)
-    good = (s >= 0) & (s < math.inf)
-    if not good.all():
-        raise InvalidParameter(
-            f"sample_weight[{np.argmin(good)}]", float(s[np.argmin(good)]), "finite and not negative"
-        )
-    return s
+    return F, labels.astype(np.float64), convex.costs(C, sample_weight, len(F)), lengths
 
 
 def _started(start: Fit | ArrayLike | None, problem: _Problem, n: int, d: int) -> tuple[Array | None, Array | None]:
     """w and λ to start from; λ only if it is of as many rows, and put into its box"""
     if start is None:
         return None, None
-    w = _real(start.w if isinstance(start, Fit) else start, "start")
-    if w.shape != (d,):
-        raise DimensionMismatch(expected=d, got=w.size, what="start")
-    if not np.isfinite(w).all():
-        raise NonFinite(0, float(w[~np.isfinite(w)][0]), what="start")
+    w = convex.start_weights(start.w if isinstance(start, Fit) else start, (d,))
     if not isinstance(start, Fit) or start.dual_variables.shape != (n,):
         return w, None
     lam = start.dual_variables[problem.index]
     return w, np.minimum(lam, problem.c) if problem.kind == "hinge" else lam
-
-
-def _real(values: ArrayLike, what: str) -> Array:
-    given = np.asarray(values)
-    if given.dtype.kind not in "iuf":
-        raise NotANumber(f"{what} hold {given.dtype} values, not real numbers", value=values)
-    return np.ascontiguousarray(given, dtype=np.float64)
