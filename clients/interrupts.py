@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 
 class Interrupts:
-    """with Interrupts(…): the first of these signals is a KeyboardInterrupt, those after it are ignored for good."""
+    """with Interrupts(…): the first of these signals is a KeyboardInterrupt, those after it are nothing, to the end."""
 
     def __init__(self, *numbers: signal.Signals) -> None:
         self._numbers, self._came = numbers, False
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
 
     def __enter__(self) -> Interrupts:
         self._before = [signal.signal(number, self._interrupt) for number in self._numbers]
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._came:
-            for number, handler in zip(self._numbers, self._before, strict=True):
-                signal.signal(number, handler)
+        for number, handler in zip(self._numbers, self._before, strict=True):
+            signal.signal(number, signal.SIG_IGN if self._came else handler)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """asyncio.run; what is under way is cancelled, and the KeyboardInterrupt comes when it has ended"""
@@ -37,29 +37,19 @@ class Interrupts:
             raise KeyboardInterrupt from None
 
     async def _watched(self, main: Coroutine[Any, Any, T]) -> T:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        task = asyncio.current_task()
         assert task is not None
-
-        def stop() -> None:
-            for number in self._numbers:
-                loop.remove_signal_handler(number)
-            self._ignore()
-            task.cancel()
-
-        for number in self._numbers:
-            loop.add_signal_handler(number, stop)
+        self._running = asyncio.get_running_loop(), task
         try:
             return await main
         finally:
-            for number in self._numbers:
-                if loop.remove_signal_handler(number):
-                    signal.signal(number, self._interrupt)
+            self._running = None
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        self._ignore()
-        raise KeyboardInterrupt
-
-    def _ignore(self) -> None:
+        if self._came:
+            return
         self._came = True
-        for number in self._numbers:
-            signal.signal(number, signal.SIG_IGN)
+        if self._running is None:
+            raise KeyboardInterrupt
+        loop, task = self._running
+        loop.call_soon_threadsafe(task.cancel)

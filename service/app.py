@@ -1,4 +1,4 @@
-"""create_app(settings): the wiring. Imported by nobody but the launcher."""
+"""create_app(settings): the wiring. Imported by nobody but a worker."""
 
 from __future__ import annotations
 

@@ -14,9 +14,12 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from service.background import stand_back
 from service.errors import FitFailed, HorocycleError, StoreUnavailable
@@ -50,36 +53,45 @@ async def work(url: str, *, seconds: float, memory: int, deadline: float = 5.0) 
 
 
 async def _work_on(fits: Fits, job: Job, seconds: float, memory: int) -> None:
+    """Told when nothing is left of the process and its folder"""
     with TemporaryDirectory(prefix="horocycle-fit-") as name:
-        folder = Path(name)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "service.fitting", name),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, **ONE_THREAD},
-        )
-        asked = json.dumps({**job.recipe, "memory": memory, "bytes": len(job.points)}).encode()
-        try:
-            assert process.stdin is not None
-            with suppress(ConnectionError):  # it ended before it had read them
-                process.stdin.write(asked + b"\n" + job.points)
-            over = await _watch(fits, job, process, time.monotonic() + seconds)
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-        if over is None:
-            return  # it is cancelled, or another's
-        if over:
-            await fits.failed(job, problem(FitFailed(f"the fit took longer than {seconds:g} s")))
-        elif (folder / "report.json").exists():
-            await fits.done(job, json.loads((folder / "report.json").read_text()), (folder / "model.bin").read_bytes())
-        elif (folder / "failure.json").exists():
-            await fits.failed(job, json.loads((folder / "failure.json").read_text()))
-        elif process.returncode is not None and process.returncode < 0:
-            await fits.again(job)  # killed from outside: it may go well another time
-        else:
-            await fits.failed(job, problem(FitFailed(f"its process ended with exit code {process.returncode}")))
+        settle = await _run(fits, job, seconds, memory, Path(name))
+    if settle is not None:
+        await settle()
+
+
+async def _run(
+    fits: Fits, job: Job, seconds: float, memory: int, folder: Path
+) -> Callable[[], Coroutine[Any, Any, None]] | None:
+    """Fit in a process of its own. Returns what is to be told of it; None: it is cancelled, or another's"""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "service.fitting", str(folder)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **ONE_THREAD},
+    )
+    asked = json.dumps({**job.recipe, "memory": memory, "bytes": len(job.points)}).encode()
+    try:
+        assert process.stdin is not None
+        with suppress(ConnectionError):  # it ended before it had read them
+            process.stdin.write(asked + b"\n" + job.points)
+        over = await _watch(fits, job, process, time.monotonic() + seconds)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    if over is None:
+        return None
+    if over:
+        return partial(fits.failed, job, problem(FitFailed(f"the fit took longer than {seconds:g} s")))
+    if (folder / "report.json").exists():
+        report, model = json.loads((folder / "report.json").read_text()), (folder / "model.bin").read_bytes()
+        return partial(fits.done, job, report, model)
+    if (folder / "failure.json").exists():
+        return partial(fits.failed, job, json.loads((folder / "failure.json").read_text()))
+    if process.returncode is not None and process.returncode < 0:
+        return partial(fits.again, job)  # killed from outside: it may go well another time
+    return partial(fits.failed, job, problem(FitFailed(f"its process ended with exit code {process.returncode}")))
 
 
 async def _watch(fits: Fits, job: Job, process: asyncio.subprocess.Process, until: float) -> bool | None:

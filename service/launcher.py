@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
-import multiprocessing
 import os
 import signal
 import socket
@@ -14,18 +12,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from multiprocessing.connection import wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import redis
 import uvicorn
-from fastapi import FastAPI
 from pydantic import ValidationError
 from uvicorn.supervisors import Multiprocess
 
 from service import telemetry
-from service.app import create_app
 from service.embedded import EmbeddedServer, find_server
 from service.errors import LaunchError
 from service.logs import configure
@@ -71,7 +66,7 @@ def serve(settings: Settings) -> int:
         for name, value in settings.model_copy(update={"redis_url": url}).model_dump(mode="json").items():
             os.environ[f"HOROCYCLE_{name.upper()}"] = str(value)
         config = uvicorn.Config(
-            "service.launcher:worker",
+            "service.worker:app",
             factory=True,
             workers=settings.workers,
             log_config=None,
@@ -91,17 +86,6 @@ def serve(settings: Settings) -> int:
                 signal.signal(number, lambda *_: None)
             uvicorn.Server(config).run(sockets=[listening])
     return 0
-
-
-def worker() -> FastAPI:
-    """The app of one worker; its settings come by the environment."""
-    if (launcher := multiprocessing.parent_process()) is not None:
-        threading.Thread(target=_follow, args=[launcher.sentinel], daemon=True).start()
-    settings = Settings()
-    configure(logging.INFO if settings.access_log else logging.WARNING)
-    gc.collect()
-    gc.freeze()  # what is there now stays: a body of 10,000 rows is not to have it all searched again
-    return create_app(settings)
 
 
 @contextmanager
@@ -126,12 +110,6 @@ def _fit_worker() -> Iterator[None]:
             for process in running:
                 process.terminate()
             keeper.join(0.2)
-
-
-def _follow(launcher: int) -> None:
-    """A worker does not outlive its launcher, however that died: its port and its store are another's then."""
-    wait([launcher])
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def doctor(settings: Settings) -> int:
