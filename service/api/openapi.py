@@ -28,7 +28,7 @@ X = Annotated[list[str] | None, Query(description="a point as comma-separated co
 MODEL = Annotated[str, Query(description="online, or the id of a fit")]
 
 
-@described.post("/sessions/{id}/observe", response_model=Observed)
+@described.post("/sessions/{id}/observe", response_model=Observed, summary="Predict, then learn, each labelled point")
 def observe(
     id: str, body: Observe, reply: Reply = "columns", idempotency_key: Key = None, if_match: Match = None
 ) -> Response:
@@ -36,25 +36,25 @@ def observe(
     raise AssertionError("shown here, served by service.api.observe")
 
 
-@described.post("/sessions/{id}/labels", response_model=Labelled)
+@described.post("/sessions/{id}/labels", response_model=Labelled, summary="Late labels")
 def labels(id: str, body: Labels, reply: Reply = "columns", idempotency_key: Key = None) -> Response:
     """Late labels for points predicted with ids: each is observed now, once."""
     raise AssertionError("shown here, served by service.api.labels")
 
 
-@described.get("/sessions/{id}/predict", response_model=Predicted)
+@described.get("/sessions/{id}/predict", response_model=Predicted, summary="Predict a point")
 def predict(id: str, x: X = None, model: MODEL = "online") -> Response:
     """Predict one point, or more. Changes nothing."""
     raise AssertionError("shown here, served by service.api.predict")
 
 
-@described.post("/sessions/{id}/predict", response_model=Predicted)
+@described.post("/sessions/{id}/predict", response_model=Predicted, summary="Predict many points")
 def predict_many(id: str, body: Predict, model: MODEL = "online") -> Response:
     """Predict many points. With ids they wait for their labels; nothing is learned."""
     raise AssertionError("shown here, served by service.api.predict")
 
 
-@described.get("/predict", response_model=Predicted)
+@described.get("/predict", response_model=Predicted, summary="Predict a point, in short")
 def predict_short(session: str, x: X = None, model: MODEL = "online") -> Response:
     """The same, short form."""
     raise AssertionError("shown here, served by service.api.predict")
