@@ -80,12 +80,32 @@ def serve(settings: Settings) -> int:
             running.enter_context(_fit_worker())
         if settings.workers > 1:
             os.environ[telemetry.FOLDER] = running.enter_context(TemporaryDirectory(prefix="horocycle-"))
-            Multiprocess(config, sockets=[listening]).run()
+            _Workers(config, sockets=[listening]).run()
         else:
             for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again when it is done; we are not
                 signal.signal(number, lambda *_: None)
             uvicorn.Server(config).run(sockets=[listening])
     return 0
+
+
+class _Workers(Multiprocess):
+    """uvicorn's, except that one that is killed while it is asked for a sign of life is missed at once
+
+    uvicorn keeps the worker's end of their pipe open: nobody would hear that it closed, and for SILENCE seconds the
+    worker would not be replaced, nor a signal be heard.
+    """
+
+    def init_processes(self) -> None:
+        super().init_processes()
+        self._let_go()
+
+    def keep_subprocess_alive(self) -> None:
+        super().keep_subprocess_alive()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for process in self.processes:
+            process.child_conn.close()
 
 
 @contextmanager

@@ -7,11 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
 import pytest
 
+from service.launcher import SILENCE
 from tests.running import Running, service
 
 
@@ -42,6 +44,19 @@ def test_told_to_stop_it_stops_and_leaves_nothing_behind(tmp_path: Path, number:
         assert not any(map(alive, [store, *pids]))
     with service(tmp_path / "data") as again:
         assert httpx.get(f"{again.url}/sessions/a").status_code == 200
+
+
+def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_once(tmp_path: Path) -> None:
+    with service(tmp_path / "data", workers=2) as found:
+        victim, other = found.worker_pids
+        os.kill(victim, signal.SIGSTOP)
+        time.sleep(1.5)  # it has been asked by now, and cannot answer
+        os.kill(victim, signal.SIGKILL)
+        deadline = time.monotonic() + SILENCE / 2
+        while len(set(found.worker_pids) - {victim}) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert other in found.worker_pids
 
 
 def test_the_banner_says_where_and_what_to_try(running: Running) -> None:
