@@ -20,7 +20,7 @@ def undisturbed(processors: Set[int], interrupts: str) -> Set[int]:
     """All but the one that has answered most of the devices' interrupts; of one alone, that one
 
     A virtual processor that is busy may hear of an interrupt only at its next tick, whatever the priority of what it
-    runs. Measured: one fdatasync in ten then takes ms, not tenths of them.
+    runs; then every tenth fdatasync or so takes that long. What a fit costs a commit all the same: benchmarks/fits.py.
     """
     head, *rows = interrupts.splitlines()
     names = [int(name.removeprefix("CPU")) for name in head.split()]
