@@ -44,9 +44,9 @@ import uvloop
 from numpy.typing import NDArray
 
 from benchmarks.streams import flipped, separable
-from service.allocator import MALLOC
 from service.geometry import Array
-from service.keys import session_key
+from service.process.allocator import MALLOC
+from service.store.keys import session_key
 from tests.running import Running, service
 
 Receive = Callable[[], "asyncio.Future[dict[str, object]]"]

@@ -30,7 +30,7 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from benchmarks.streams import R, Stream, separable
-from service import svm
+from service.batch import svm
 from service.geometry import Array
 
 PICTURE = Path(__file__).parent / "results" / "paper_figures.png"

@@ -32,7 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.svm import LinearSVC
 
-from service import calibration, reference, softmax, svm
+from service.batch import calibration, softmax, svm
+from service.batch import reference_point as reference
 from service.geometry import Array, to_hyperboloid
 
 C = 5.0

@@ -1,4 +1,4 @@
-"""Soft margins: service.svm and LIBLINEAR (scikit-learn's LinearSVC), CPU seconds to a relative duality gap of 1e-3.
+"""Soft margins: ours and LIBLINEAR (scikit-learn's LinearSVC), CPU seconds to a relative duality gap of 1e-3.
 
 The paper's synthetic points (R = 0.95, ‖p‖ = R/5, ε = 0.01), v = log_p(x), C = 1, no bias; as they are, or with a tenth
 of the labels flipped.
@@ -28,7 +28,7 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from benchmarks.streams import R, flipped, separable
-from service import svm
+from service.batch import svm
 from service.geometry import Array
 
 GAP = 1e-3

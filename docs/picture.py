@@ -8,7 +8,7 @@ import numpy as np
 
 from service import geometry as g
 from service.learners import perceptron
-from service.picture import disk
+from service.sessions.picture import disk
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ from service.api.labels import labels
 from service.api.observe import observe
 from service.api.openapi import document
 from service.api.predict import predict
+from service.api.problems import handle, respond
 from service.errors import (
     HorocycleError,
     InvalidRequest,
@@ -38,11 +39,10 @@ from service.errors import (
     UnknownField,
     UnknownRoute,
 )
-from service.fits import Fits
 from service.ingest import Ingest
-from service.problems import handle, respond
 from service.settings import Settings
-from service.store import Store
+from service.store.fit_queue import Fits
+from service.store.sessions import Store
 
 VERSION = "0.1.0"
 HOT = [

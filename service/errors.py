@@ -45,6 +45,9 @@ HorocycleError
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 
 class HorocycleError(Exception):
     """The root. `members` are the facts behind the sentence, for machines."""
@@ -250,3 +253,24 @@ class DataFolderInUse(LaunchError):
 
 class ServerFailed(LaunchError):
     pass
+
+
+def slug(kind: type[HorocycleError]) -> str:
+    """PointOutsideBall → point-outside-ball; NotANumber → not-a-number"""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
+
+
+def title(kind: type[HorocycleError]) -> str:
+    return slug(kind).replace("-", " ").capitalize()
+
+
+def described(error: HorocycleError) -> dict[str, Any]:
+    """An error as a problem says it, but for the status, which only HTTP has"""
+    kind = slug(type(error))
+    members = {name: value for name, value in error.members.items() if value is not None}
+    return {
+        "type": f"/problems/{kind}",
+        "title": kind.replace("-", " ").capitalize(),
+        "detail": error.detail,
+        **members,
+    }

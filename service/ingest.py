@@ -22,10 +22,11 @@ from redis.exceptions import RedisError
 
 from service import telemetry
 from service.errors import HorocycleError, KeyReused, OutcomeUnknown, RateLimited, StaleModel, StoreUnavailable
-from service.learning import Answer, Job, Learned, learn
-from service.session import Spec
-from service.store import Change, Committed, Conflict, Loaded, Replayed, Store, Waiting
-from service.wire import Batch
+from service.sessions.apply import Answer, Job, Learned, learn
+from service.sessions.records import Change, Loaded, Waiting
+from service.sessions.rows import Batch
+from service.sessions.spec import Spec
+from service.store.sessions import Committed, Conflict, Replayed, Store
 
 #: How many points one commit carries at the most, and from how many on the learner leaves the event loop.
 GATHER, THREAD = 200_000, 20_000

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from service.allocator import MALLOC
+from service.process.allocator import MALLOC
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,12 @@ from clients.agents import (
 )
 from clients.scenarios import load, separable
 from service import geometry as g
-from service.certificates import corrected_radius
+from service.api.schemas import OpenSession
 from service.errors import PointOutsideBall
 from service.geometry import Array
 from service.learners import perceptron, strategic
-from service.schemas import OpenSession
-from service.session import Spec, published
+from service.learners.certificates import corrected_radius
+from service.sessions.spec import Spec, published
 from tests.strategies import directions, generators
 from tests.strategies import points as ball_points
 

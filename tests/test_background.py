@@ -7,7 +7,7 @@ from collections.abc import Set
 
 import pytest
 
-from service.background import INTERRUPTS, undisturbed
+from service.fits.priority import INTERRUPTS, undisturbed
 
 TWO = """\
            CPU0       CPU1

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.calibration import _SigmoidCalibration
 
-from service.calibration import Platt, fit, normalise, probability
+from service.batch.calibration import Platt, fit, normalise, probability
 from service.errors import LengthMismatch
 from tests.strategies import Array, generators
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from service import geometry as g
-from service.certificates import certificate, radius
 from service.errors import InvalidParameter
 from service.geometry import Array
 from service.learners import LEARNERS, hyperboloid, perceptron, second_order, strategic
+from service.learners.certificates import certificate, radius
 from tests.strategies import points
 from tests.streams import flipped, separable
 

@@ -18,8 +18,8 @@ from scipy.optimize import minimize_scalar
 from threadpoolctl import threadpool_limits
 
 from service import geometry as g
-from service import softmax, svm
-from service.classifier import Classifier, Recipe, fit, require
+from service.batch import softmax, svm
+from service.batch.classifier import Classifier, Recipe, fit, require
 from service.errors import EmptyClass, FitFailed, InvalidParameter, NotSeparable, StateCorrupt, TooManyPoints
 from service.geometry import Array
 from tests.strategies import directions, generators, points

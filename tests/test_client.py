@@ -28,8 +28,9 @@ from clients.events import Parser
 from clients.problems import Problem, leaves, problem
 from clients.transport import Marks, Position
 from service import errors
-from service.problems import STATUS, slug
-from service.problems import problem as told
+from service.api.problems import STATUS
+from service.api.problems import problem as told
+from service.errors import slug
 from tests.blocking import client as made
 from tests.running import Running
 

@@ -16,8 +16,8 @@ from types import FrameType
 import pytest
 import redis
 
-from service.embedded import EmbeddedServer, find_server
 from service.errors import DataFolderInUse, ServerFailed, ServerNotFound
+from service.process.private_store import EmbeddedServer, find_server
 
 LIMIT = 60  # seconds a test may take
 ROOT = Path(__file__).parent.parent
@@ -27,7 +27,7 @@ LAUNCHER = """
 import sys, time
 from pathlib import Path
 import redis
-from service.embedded import EmbeddedServer
+from service.process.private_store import EmbeddedServer
 
 with EmbeddedServer(Path(sys.argv[1])) as server, redis.Redis.from_url(server.url) as client:
     try:
@@ -171,7 +171,7 @@ def test_a_killed_server_comes_back_with_all_that_was_acknowledged(
         first, url = server.pid, server.url
         for expected in range(1, 201):
             assert call(url, "INCR", "acknowledged") == expected
-        with caplog.at_level(logging.WARNING, "service.embedded"):
+        with caplog.at_level(logging.WARNING, "service.process.private_store"):
             os.kill(first, signal.SIGKILL)
             eventually(lambda: server.pid != first and answers(url), 5.0)
         assert server.url == url

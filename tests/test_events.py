@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import redis
 
-from service.keys import events_key
-from service.launcher import GRACE
-from service.store import Store
+from service.process.cli import GRACE
+from service.store.keys import events_key
+from service.store.sessions import Store
 from tests.running import Running, service
 from tests.sse import Sent, listening, parsed, spoken
 from tests.strategies import points

@@ -23,12 +23,12 @@ import redis
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from service import classifier as batch
 from service import geometry as g
-from service.classifier import Classifier, Recipe
-from service.fits import KEEP_FITS, REPORTED
+from service.batch import classifier as batch
+from service.batch.classifier import Classifier, Recipe
 from service.geometry import Array
-from service.keys import fit_models_key, fit_queue_key, session_keys
+from service.store.fit_queue import KEEP_FITS, REPORTED
+from service.store.keys import fit_models_key, fit_queue_key, session_keys
 from tests.running import Running, service, wait_until_ready
 from tests.sse import listening, spoken
 from tests.strategies import points
@@ -643,7 +643,7 @@ def alone(idle: Running) -> None:
 def worker(idle: Running, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """A fit worker of its own, which ends with the block"""
     env = {**os.environ, "REDIS_URL": idle.redis_url, **environment}
-    command = [sys.executable, "-m", "service.fit_worker", "--follow"]
+    command = [sys.executable, "-m", "service.fits.worker", "--follow"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=env)
     try:
         yield process

@@ -13,10 +13,10 @@ import pytest
 import redis
 from numpy.typing import NDArray
 
+from service.api.schemas import OpenSession
 from service.geometry import Array
-from service.keys import confusion_key, points_key, state_key
-from service.schemas import OpenSession
-from service.session import Label
+from service.sessions.spec import Label
+from service.store.keys import confusion_key, points_key, state_key
 from tests.running import Running
 from tests.strategies import points
 from tests.test_stream import SESSIONS, opened

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import redis
 
-from service import scripts
-from service.embedded import EmbeddedServer
+from service.api.schemas import OpenSession
 from service.ingest import Ingest, Request
-from service.keys import answers_key, order_key, session_key
-from service.schemas import OpenSession
-from service.store import KEEP_KEYS, Counters, Kept, Loaded, Store
-from service.wire import Batch
+from service.process.private_store import EmbeddedServer
+from service.sessions.records import Counters, Kept, Loaded
+from service.sessions.rows import Batch
+from service.store import scripts
+from service.store.keys import answers_key, order_key, session_key
+from service.store.sessions import KEEP_KEYS, Store
 from tests.test_stream import opened
 
 POINT = Batch(np.array([[0.1, 0.2]]), np.array([1]))

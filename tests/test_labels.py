@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import redis
 
-from service.keys import points_key, state_key
+from service.api.schemas import OpenSession
 from service.learners import encode
-from service.schemas import OpenSession
-from service.session import Spec
-from service.store import Store, Waiting
+from service.sessions.records import Waiting
+from service.sessions.spec import Spec
+from service.store.keys import points_key, state_key
+from service.store.sessions import Store
 from tests.running import Running
 from tests.strategies import points
 from tests.test_stream import SESSIONS, opened, raw
@@ -243,7 +244,7 @@ def test_many_ids_are_asked_about_in_turn(
     sid = opened(http, {"dimension": 2})
     X = points(np.random.default_rng(6), 10, 2, 2.0)
     predict(http, sid, X, list(range(0, 20, 2))).raise_for_status()
-    monkeypatch.setattr("service.store.ASKED", 7)
+    monkeypatch.setattr("service.store.sessions.ASKED", 7)
 
     async def asked() -> list[Waiting]:
         store = Store(running.redis_url)

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.launcher import SILENCE
+from service.process.cli import SILENCE
 from tests.running import Running, service
 
 

@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
-from service.schemas import OpenSession
+from service.api.schemas import OpenSession
 from tests.sse import listening, spoken
 from tests.strategies import points
 from tests.test_stream import opened, raw

@@ -9,11 +9,11 @@ import numpy as np
 import orjson
 import pytest
 
-from service import number_rows
+from service.api import fast_json as number_rows
+from service.api.formats import JSON, read_labelled, read_points
+from service.api.schemas import OpenSession
 from service.errors import HorocycleError
-from service.schemas import OpenSession
-from service.session import Spec
-from service.wire import JSON, read_labelled, read_points
+from service.sessions.spec import Spec
 
 BINARY = OpenSession(dimension=2, reference=[0.1, 0.2]).spec()
 LINE = OpenSession(dimension=1, reference=[0.1]).spec()

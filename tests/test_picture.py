@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from service import geometry as g
 from service.geometry import Array
 from service.learners import hyperboloid, perceptron, strategic
-from service.picture import AGES, CENTRE, COLOURS, ON_DARK, RADIUS, SHAPES, disk
+from service.sessions.picture import AGES, CENTRE, COLOURS, ON_DARK, RADIUS, SHAPES, disk
 from tests.strategies import generators, points
 from tests.streams import separable
 

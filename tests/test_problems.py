@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from service import errors
-from service.errors import HorocycleError, LaunchError
-from service.problems import RETRY_LATER, STATUS, problem, respond, slug
+from service.api.problems import RETRY_LATER, STATUS, problem, respond
+from service.errors import HorocycleError, LaunchError, slug
 
 #: As the contract (FAULTS.md and API.md) spells them, and those that it leaves to us.
 CONTRACT = {

@@ -13,14 +13,14 @@ import pytest
 from numpy.typing import NDArray
 
 from service import geometry as g
-from service.certificates import certificate
-from service.classifier import Classifier, Recipe, fit
+from service.api.schemas import OpenSession
+from service.batch.classifier import Classifier, Recipe, fit
 from service.errors import InvalidParameter
 from service.geometry import Array
 from service.learners import one_vs_rest, strategic
-from service.promotion import promoted
-from service.schemas import OpenSession
-from service.session import Spec
+from service.learners.certificates import certificate
+from service.sessions.promotion import promoted
+from service.sessions.spec import Spec
 from tests.sse import listening, spoken
 from tests.strategies import points
 from tests.streams import flipped, separable

@@ -21,7 +21,9 @@ from scipy.optimize import nnls
 from sklearn.calibration import _SigmoidCalibration
 from sklearn.svm import LinearSVC
 
-from service import reference, svm
+from service.batch import reference_point as reference
+from service.batch import svm
+from service.batch.reference_point import closest_pair, graham_scan, hull, learn, learn_each, nearest_points, quickhull
 from service.errors import EmptyClass, InvalidParameter, LengthMismatch, PointOutsideBall, UnknownLabel
 from service.geometry import (
     conformal_factor,
@@ -38,7 +40,6 @@ from service.geometry import (
     to_hyperboloid,
     to_klein,
 )
-from service.reference import closest_pair, graham_scan, hull, learn, learn_each, nearest_points, quickhull
 from tests.strategies import Array, directions, generators, points
 
 EPS = float(np.finfo(np.float64).eps)

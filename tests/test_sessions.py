@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import redis
 
-from service.keys import points_key, session_keys, state_key
 from service.learners import decode, strategic
+from service.store.keys import points_key, session_keys, state_key
 from tests.running import Running, service
 from tests.sse import listening, spoken
 from tests.strategies import points

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import redis
 
-from service import snapshot
+from service.api.schemas import OpenSession
 from service.errors import InvalidSnapshot
-from service.keys import state_key
 from service.learners import decode, encode, one_vs_rest, perceptron
-from service.schemas import OpenSession
-from service.tally import Tally
+from service.sessions import snapshot
+from service.sessions.tally import Tally
+from service.store.keys import state_key
 from tests.running import Running
 from tests.strategies import points
 from tests.test_stream import SESSIONS, opened, raw
@@ -423,7 +423,7 @@ def test_more_cells_than_redis_takes_arguments_are_refused(http: httpx.Client, m
     labels: list[Any] = list(range(12))
     document, spec = binary(http, dimension=1, labels=labels), OpenSession(dimension=1, labels=labels).spec()
     assert len(snapshot.read(with_cells(document, 12), spec).confusion) == 144
-    monkeypatch.setattr("service.snapshot.MOST_CELLS", 143)
+    monkeypatch.setattr("service.sessions.snapshot.MOST_CELLS", 143)
     with pytest.raises(InvalidSnapshot):
         snapshot.read(with_cells(document, 12), spec)
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
-from service import geometry, softmax
+from service import geometry
+from service.batch import softmax
 from service.errors import (
     DimensionMismatch,
     EmptyBatch,

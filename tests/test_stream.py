@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import redis
 
+from service.api.schemas import OpenSession
 from service.geometry import Array
-from service.keys import events_key, points_key, state_key
 from service.learners import decode
-from service.schemas import OpenSession
+from service.store.keys import events_key, points_key, state_key
 from tests.running import Running
 from tests.strategies import points
 from tests.streams import flipped, separable, strategic_response

@@ -17,7 +17,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
-from service import geometry, svm
+from service import geometry
+from service.batch import svm
 from service.errors import (
     DimensionMismatch,
     EmptyBatch,

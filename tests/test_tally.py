@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service import tally
 from service.errors import StateCorrupt
-from service.tally import BLOCK, WINDOW, Tally
+from service.sessions import tally
+from service.sessions.tally import BLOCK, WINDOW, Tally
 
 
 def page_hinkley(errors: Sequence[Any], delta: float = 0.02, threshold: float = 50.0) -> list[int]:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import redis
 
-from service.keys import state_key
+from service.store.keys import state_key
 from tests.faults.stream import alive, two_workers
 from tests.running import Running, service, wait_until_ready
 from tests.sse import Sent, listening, spoken

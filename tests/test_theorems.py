@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service import geometry as g
-from service.certificates import certificate, corrected_radius
 from service.geometry import Array
 from service.learners import hyperboloid, perceptron, second_order, strategic
+from service.learners.certificates import certificate, corrected_radius
 from tests.strategies import points
 from tests.streams import flipped, plain_response, separable, strategic_response
 

@@ -18,12 +18,13 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service import reference, warmup
+from service.api.schemas import OpenSession
+from service.batch import reference_point as reference
 from service.geometry import Array
-from service.keys import points_key, state_key
 from service.learners import encode, one_vs_rest
-from service.schemas import OpenSession
-from service.session import Spec
+from service.sessions import warmup
+from service.sessions.spec import Spec
+from service.store.keys import points_key, state_key
 from tests.running import Running
 from tests.sse import listening, spoken
 from tests.strategies import points

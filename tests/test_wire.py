@@ -15,10 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from service import errors
-from service.geometry import RADIUS_LIMIT
-from service.schemas import OpenSession
-from service.session import Spec
-from service.wire import (
+from service.api.formats import (
     JSON,
     NDJSON,
     NPY,
@@ -30,6 +27,9 @@ from service.wire import (
     read_points,
     read_query,
 )
+from service.api.schemas import OpenSession
+from service.geometry import RADIUS_LIMIT
+from service.sessions.spec import Spec
 
 
 def spec(dimension: int = 2, **fields: Any) -> Spec:

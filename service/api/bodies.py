@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.formats import JSON, load_json, media_type
+from service.api.problems import respond
 from service.errors import BodyTooLarge, InvalidRequest
-from service.problems import respond
-from service.wire import JSON, load_json, media_type
 
 IdempotencyKey = Annotated[str | None, Header(description="the same key and body again changes nothing more")]
 

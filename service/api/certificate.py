@@ -10,13 +10,13 @@ import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
-from service import svm
 from service.api.context import context, stamp
-from service.certificates import Certificate, certificate
+from service.api.schemas import Certified
+from service.batch import svm
 from service.errors import EmptyClass, InvalidParameter, NotSeparable
 from service.geometry import Array, lift
-from service.schemas import Certified
-from service.store import Loaded
+from service.learners.certificates import Certificate, certificate
+from service.sessions.records import Loaded
 
 router = APIRouter(tags=["sessions"], dependencies=[Depends(stamp)])
 Margin = Annotated[str | None, Query(description="ε > 0, of some classifier through the reference point; or best")]

@@ -12,13 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import telemetry
-from service.classifier import Classifier
+from service.batch.classifier import Classifier
 from service.errors import RateLimited
-from service.fits import Fits
 from service.ingest import Ingest
-from service.session import asked, references
+from service.sessions.records import Listed, Loaded
+from service.sessions.spec import asked, references
 from service.settings import Settings
-from service.store import Listed, Loaded, Store
+from service.store.fit_queue import Fits
+from service.store.sessions import Store
 
 
 @dataclass

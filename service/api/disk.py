@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from service.api.context import context, stamp
-from service.picture import disk
-from service.session import published, references
-from service.store import Loaded
+from service.sessions.picture import disk
+from service.sessions.records import Loaded
+from service.sessions.spec import published, references
 
 #: How many of the retained points are drawn: the newest.
 DRAWN = 10_000

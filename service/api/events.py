@@ -20,8 +20,8 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.context import Context, context, shown, stamp
 from service.errors import InvalidRequest, SessionGone, StoreUnavailable, UnknownSession
-from service.session import published
-from service.store import Event, Head
+from service.sessions.spec import published
+from service.store.sessions import Event, Head
 
 router = APIRouter(tags=["events"])
 ID = re.compile(r"\d{1,19}-\d{1,19}")

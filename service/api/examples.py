@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.fits import name_of
+from service.store.fit_queue import name_of
 
 
 @dataclass(frozen=True)

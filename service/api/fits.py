@@ -17,16 +17,16 @@ from pydantic import ValidationError
 from service.api.bodies import IdempotencyKey, JsonRoute, once
 from service.api.bodies import idempotency_key as key_of
 from service.api.context import Context, context, shown, stamp
-from service.classifier import Classifier, Recipe, require
+from service.api.formats import JSON, NPY, RAW, load_json, media_type, read_labelled
+from service.api.schemas import Fit, FitList, FitRequest, Promote, Session
+from service.batch.classifier import Classifier, Recipe, require
 from service.errors import InvalidParameter, InvalidRequest, MalformedBody, UnknownField
-from service.fits import name_of
 from service.geometry import require_ball
-from service.learning import classifier as published_classifier
-from service.promotion import promoted
-from service.schemas import Fit, FitList, FitRequest, Promote, Session
-from service.session import Spec, references
-from service.store import Change, Loaded
-from service.wire import JSON, NPY, RAW, load_json, media_type, read_labelled
+from service.sessions.apply import classifier as published_classifier
+from service.sessions.promotion import promoted
+from service.sessions.records import Change, Loaded
+from service.sessions.spec import Spec, references
+from service.store.fit_queue import name_of
 
 router = APIRouter(tags=["fits"], dependencies=[Depends(stamp)])
 #: How many classifiers a worker keeps at hand.

@@ -10,8 +10,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api.context import Context
+from service.api.problems import respond
 from service.errors import BodyTooLarge, HorocycleError, MalformedBody
-from service.problems import respond
 
 Handler = Callable[[Context, Scope, Receive], Awaitable[tuple[bytes, dict[str, str]]]]
 

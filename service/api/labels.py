@@ -10,13 +10,14 @@ from starlette.types import Receive, Scope
 
 from service.api.bodies import idempotency_key
 from service.api.context import Context
+from service.api.formats import JSON, NDJSON, LateLabels, media_type, read_labels
 from service.api.hot import dump, headers_of, read_body
 from service.api.observe import acknowledge, answered, fingerprint, wants_columns
 from service.errors import InvalidRequest
 from service.ingest import Request
-from service.learning import Answer
-from service.session import Spec
-from service.wire import JSON, NDJSON, Batch, LateLabels, media_type, read_labels
+from service.sessions.apply import Answer
+from service.sessions.rows import Batch
+from service.sessions.spec import Spec
 
 
 async def labels(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Depends, Request
 
-from service import schemas
+from service.api import schemas
 from service.api.context import context, stamp
-from service.store import Loaded
-from service.tally import BLOCK, THRESHOLD
+from service.sessions.records import Loaded
+from service.sessions.tally import BLOCK, THRESHOLD
 
 router = APIRouter(tags=["sessions"], dependencies=[Depends(stamp)])
 

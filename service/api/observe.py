@@ -11,12 +11,13 @@ from starlette.types import Receive, Scope
 
 from service.api.bodies import idempotency_key
 from service.api.context import Context
+from service.api.formats import media_type, read_labelled
 from service.api.hot import dump, headers_of, read_body
 from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable
 from service.ingest import Request
-from service.learning import Answer
-from service.session import Spec
-from service.wire import Batch, media_type, read_labelled
+from service.sessions.apply import Answer
+from service.sessions.rows import Batch
+from service.sessions.spec import Spec
 
 
 async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:

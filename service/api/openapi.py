@@ -10,10 +10,10 @@ from fastapi.openapi.utils import get_openapi
 
 from service import errors
 from service.api.examples import EXAMPLES
-from service.errors import HorocycleError, InvalidInput
-from service.problems import STATUS, about, slug
-from service.schemas import Labelled, Labels, Observe, Observed, Predict, Predicted, Problem
-from service.wire import NDJSON, NPY, RAW
+from service.api.formats import NDJSON, NPY, RAW
+from service.api.problems import STATUS, about
+from service.api.schemas import Labelled, Labels, Observe, Observed, Predict, Predicted, Problem
+from service.errors import HorocycleError, InvalidInput, slug
 
 DESCRIPTION = """Online classification in the Poincaré ball: stream labelled points, ask for predictions.
 

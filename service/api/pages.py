@@ -11,8 +11,8 @@ from fastapi import APIRouter, Response
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import FileResponse, HTMLResponse
 
-from service.errors import UnknownRoute
-from service.problems import STATUS, about, slug, title
+from service.api.problems import STATUS, about
+from service.errors import UnknownRoute, slug, title
 
 router = APIRouter(include_in_schema=False)
 ASSETS = Path(inspect.getfile(fastapi_offline)).parent / "static"

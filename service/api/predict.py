@@ -10,12 +10,12 @@ from starlette.types import Receive, Scope
 
 from service.api.context import Context
 from service.api.fits import fitted
+from service.api.formats import Question, media_type, read_points, read_query
 from service.api.hot import dump, headers_of, read_body
-from service.classifier import Classifier
+from service.batch.classifier import Classifier
 from service.errors import InvalidRequest, StoreReadOnly, UnknownField
 from service.geometry import Array
-from service.store import Loaded
-from service.wire import Question, media_type, read_points, read_query
+from service.sessions.records import Loaded
 
 
 async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:

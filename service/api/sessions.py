@@ -10,15 +10,15 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from service import snapshot
 from service.api.bodies import IdempotencyKey, JsonRoute, once
 from service.api.context import context, shown, stamp
+from service.api.schemas import ChangeSession, ImportSession, Model, Opening, OpenSession, Session, SessionList
 from service.errors import InvalidParameter, InvalidSnapshot
 from service.learners import strategic
-from service.learning import classifier
-from service.schemas import ChangeSession, ImportSession, Model, Opening, OpenSession, Session, SessionList
-from service.session import published
-from service.store import Change, Counters, Kept, Loaded
+from service.sessions import snapshot
+from service.sessions.apply import classifier
+from service.sessions.records import Change, Counters, Kept, Loaded
+from service.sessions.spec import published
 
 router = APIRouter(tags=["sessions"], route_class=JsonRoute)
 stamped = [Depends(stamp)]

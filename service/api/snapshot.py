@@ -7,8 +7,8 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from service import snapshot
 from service.api.context import context, stamp
+from service.sessions import snapshot
 
 router = APIRouter(tags=["sessions"])
 

@@ -445,7 +445,7 @@ def tally(
     delta: float,
     threshold: float,
 ) -> tuple[NDArray[np.uint8], int, int, int, float, float, NDArray[np.int64], NDArray[np.int64]]:
-    """The newest mistakes as a ring, mistakes in each `size` points, and Page and Hinkley's test: see service.tally"""
+    """The newest mistakes as a ring, mistakes in each `size` points, and Page and Hinkley's test: see tally.py"""
     window = window.copy()
     blocks = np.empty(wrong.size // size + 1, dtype=np.int64)
     alarms = np.empty(wrong.size, dtype=np.int64)

@@ -20,10 +20,11 @@ import numpy as np
 import redis
 
 from service.geometry import Array
-from service.keys import state_key
 from service.learners import encode
-from service.session import Spec
-from service.store import Counters, Loaded, Store
+from service.sessions.records import Counters, Loaded
+from service.sessions.spec import Spec
+from service.store.keys import state_key
+from service.store.sessions import Store
 from tests.running import Running, wait_until_ready
 
 SESSION = "one"

@@ -20,12 +20,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service import problems
+from service.api.problems import STATUS
+from service.errors import slug as slug_of
 from tests.running import Running
 
 JSON, RAW = "application/json", "application/octet-stream"
 NDJSON, NPY = "application/x-ndjson", "application/x-npy"
-SLUGS = {f"/problems/{problems.slug(kind)}": status for kind, status in problems.STATUS.items()}
+SLUGS = {f"/problems/{slug_of(kind)}": status for kind, status in STATUS.items()}
 MIB = 1 << 20
 HUGE = "1" + "0" * 400  # an integer that no float64 comes near
 

@@ -26,14 +26,15 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 import service as package
-from service import scripts
-from service.allocator import MALLOC
-from service.embedded import EmbeddedServer
+from service.api.schemas import OpenSession
 from service.errors import OutcomeUnknown
 from service.ingest import Ingest, Request
-from service.schemas import OpenSession
-from service.store import Committed, Conflict, Counters, Kept, Loaded, Replayed, Store
-from service.wire import Batch
+from service.process.allocator import MALLOC
+from service.process.private_store import EmbeddedServer
+from service.sessions.records import Counters, Kept, Loaded
+from service.sessions.rows import Batch
+from service.store import scripts
+from service.store.sessions import Committed, Conflict, Replayed, Store
 from tests.faults.stream import (
     SESSION,
     Stream,

@@ -19,16 +19,17 @@ import pytest
 import redis
 
 import service as package
-from service import fits as jobs
-from service import scripts
-from service.background import INTERRUPTS, undisturbed
-from service.embedded import EmbeddedServer
+from service.api.schemas import OpenSession
 from service.errors import KeyReused, RateLimited, StoreUnavailable
-from service.fits import MOST_ATTEMPTS, Fits, Job
+from service.fits.priority import INTERRUPTS, undisturbed
 from service.geometry import Array
-from service.keys import fit_points_key, fit_queue_key, session_key, session_keys
-from service.schemas import OpenSession
-from service.store import Counters, Kept, Loaded, Store
+from service.process.private_store import EmbeddedServer
+from service.sessions.records import Counters, Kept, Loaded
+from service.store import fit_queue as jobs
+from service.store import scripts
+from service.store.fit_queue import MOST_ATTEMPTS, Fits, Job
+from service.store.keys import fit_points_key, fit_queue_key, session_key, session_keys
+from service.store.sessions import Store
 from tests.faults.stream import alive
 from tests.running import Running, service, wait_until_ready
 from tests.streams import flipped, separable
@@ -129,12 +130,12 @@ def children(pid: int, word: str) -> list[int]:
 
 
 def fit_workers(running: Running) -> list[int]:
-    return children(running.launcher.pid, "service.fit_worker")
+    return children(running.launcher.pid, "service.fits.worker")
 
 
 def fitting(running: Running) -> list[int]:
     """The processes that fit"""
-    return [pid for worker in fit_workers(running) for pid in children(worker, "service.fitting")]
+    return [pid for worker in fit_workers(running) for pid in children(worker, "service.fits.child")]
 
 
 def begun(running: Running, before: int = 0) -> int:

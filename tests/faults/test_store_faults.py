@@ -14,8 +14,8 @@ import httpx
 import pytest
 import redis
 
-from service.embedded import EmbeddedServer
-from service.keys import session_key, state_key
+from service.process.private_store import EmbeddedServer
+from service.store.keys import session_key, state_key
 from tests.running import Running, service
 
 LEARNED = {"points": [[0.5, 0.1], [-0.4, 0.2], [0.3, -0.6]], "labels": [-1, 1, -1]}

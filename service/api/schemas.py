@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictInt, Str
 
 from service.errors import DimensionMismatch, InvalidParameter
 from service.geometry import require_ball
-from service.session import Label, Spec
+from service.sessions.spec import Label, Spec
 
 #: A number as JSON has it: neither "1" nor true, which pydantic would take
 ID = r"^[A-Za-z0-9_-]{1,64}$"

@@ -23,9 +23,9 @@ import numpy as np
 from service.errors import HorocycleError, InvalidSnapshot, StateCorrupt
 from service.geometry import RADIUS_LIMIT, require_ball
 from service.learners import decode, encode, second_order
-from service.session import Spec, asked
-from service.store import Counters, Kept, Loaded
-from service.tally import BLOCK, DELTA, THRESHOLD, Tally
+from service.sessions.records import Counters, Kept, Loaded
+from service.sessions.spec import Spec, asked
+from service.sessions.tally import BLOCK, DELTA, THRESHOLD, Tally
 
 FORMAT, VERSION = "horocycle-snapshot", 1
 #: Weights of a real stream are sums of at most 2⁶³ lifted points; beyond this their products overflow.

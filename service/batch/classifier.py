@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service import calibration, reference, softmax, svm
+from service.batch import calibration, softmax, svm
+from service.batch import reference_point as reference
 from service.errors import EmptyClass, FitFailed, InvalidParameter, StateCorrupt, TooManyPoints
 from service.geometry import Array, signed_distance, to_hyperboloid
 

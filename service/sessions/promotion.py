@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from service.classifier import Classifier
+from service.batch.classifier import Classifier
 from service.errors import InvalidParameter
 from service.geometry import Array
 from service.learners import hyperboloid, one_vs_rest, perceptron, second_order, strategic
-from service.session import Spec
+from service.sessions.spec import Spec
 
 
 def promoted(spec: Spec, state: Any, classifier: Classifier) -> Any:

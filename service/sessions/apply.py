@@ -16,13 +16,13 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service import tally
 from service.errors import KeyReused, StaleModel
 from service.geometry import Array
-from service.session import Spec, published
-from service.store import Change, Counters, Loaded
-from service.warmup import go_live, ready_at
-from service.wire import Batch
+from service.sessions import tally
+from service.sessions.records import Change, Counters, Loaded
+from service.sessions.rows import Batch
+from service.sessions.spec import Spec, published
+from service.sessions.warmup import go_live, ready_at
 
 #: How many points of a commit its event shows.
 SAMPLE = 16

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from service.convex import EPS
+from service.batch.convex import EPS
 from service.errors import LengthMismatch
 from service.geometry import Array
 

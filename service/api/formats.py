@@ -24,7 +24,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service import number_rows
+from service.api import fast_json as number_rows
 from service.errors import (
     DimensionMismatch,
     EmptyBatch,
@@ -38,25 +38,14 @@ from service.errors import (
     UnsupportedMediaType,
 )
 from service.geometry import Array, require_ball
-from service.session import Spec
+from service.sessions.rows import Batch
+from service.sessions.spec import Spec
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 NPY = "application/x-npy"
 RAW = "application/octet-stream"
 FORMATS = (JSON, NDJSON, NPY, RAW)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Labelled points, checked: coordinates in the session's ball, labels as class indices."""
-
-    X: Array
-    indices: NDArray[np.int64]
-    truth: Array | None = None  # where the points were before their agents moved them; to be shown, not learned
-
-    def __getitem__(self, rows: slice) -> Batch:
-        return Batch(self.X[rows], self.indices[rows], None if self.truth is None else self.truth[rows])
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""python -m service.fitting FOLDER: one fit in a process of its own, so that it can be limited and ended.
+"""python -m service.fits.child FOLDER: one fit in a process of its own, so that it can be limited and ended.
 
 Reads the job, a line of JSON, and the points from standard input (not from a file: to write one would make the store
 wait for the disk); says how far it is on stdout, a number a line; leaves model.bin and report.json in the folder, or
@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from service.classifier import Recipe, fit
-from service.errors import FitFailed, HorocycleError
-from service.following import follow_stdin
-from service.problems import problem
+from service.batch.classifier import Recipe, fit
+from service.errors import FitFailed, HorocycleError, described
+from service.fits.parent_watch import follow_stdin
 
 
 def main(folder: Path) -> None:
@@ -39,10 +38,10 @@ def main(folder: Path) -> None:
     try:
         model, report = _fit(job, points)
     except HorocycleError as error:
-        _leave(folder / "failure.json", json.dumps(problem(error), default=str).encode())
+        _leave(folder / "failure.json", json.dumps(described(error), default=str).encode())
     except (MemoryError, ImportError):  # or a library that finds no room to be loaded
         failure = FitFailed(f"the fit needs more than {job['memory']} bytes of memory")
-        _leave(folder / "failure.json", json.dumps(problem(failure)).encode())
+        _leave(folder / "failure.json", json.dumps(described(failure)).encode())
     else:
         (folder / "model.bin").write_bytes(model)
         _leave(folder / "report.json", json.dumps(report).encode())

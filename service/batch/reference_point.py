@@ -24,7 +24,7 @@ import numpy as np
 import scipy  # its parts are loaded when they are first used: a service that learns no reference point starts sooner
 from numpy.typing import ArrayLike, NDArray
 
-from service import calibration, svm
+from service.batch import calibration, svm
 from service.errors import EmptyClass, InvalidParameter, LengthMismatch, UnknownLabel
 from service.geometry import (
     RADIUS_LIMIT,

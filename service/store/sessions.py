@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any
 
-from service import scripts
 from service.errors import (
     IdReused,
     InvalidRequest,
@@ -28,7 +27,13 @@ from service.errors import (
     StoreUnavailable,
     UnknownSession,
 )
-from service.keys import (
+from service.learners import decode, encode
+from service.sessions.records import Change, Counters, Kept, Listed, Loaded, Waiting
+from service.sessions.spec import Spec
+from service.sessions.tally import Tally
+from service.store import scripts
+from service.store.connection import Link
+from service.store.keys import (
     answers_key,
     born_key,
     confusion_key,
@@ -44,80 +49,11 @@ from service.keys import (
     state_key,
     waiting_key,
 )
-from service.learners import decode, encode
-from service.link import Link
-from service.session import Spec
-from service.tally import Tally
 
 #: The newest idempotency keys that are kept, a session; and the newest ids of points that have their labels.
 KEEP_KEYS, KEEP_IDS = 1000, 100_000
 #: How many ids are asked about in one go: Redis takes a million arguments, and serves nobody else meanwhile.
 ASKED = 10_000
-
-
-@dataclass(frozen=True)
-class Counters:
-    observed: int = 0
-    mistakes: int = 0
-    updates: int = 0
-    version: int = 0
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A session as the store has it at a revision."""
-
-    spec: Spec
-    revision: int
-    counters: Counters
-    state: Any
-    status: str = "live"  # or warming
-    tally: Tally = field(default_factory=Tally)
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A session without its learner."""
-
-    spec: Spec
-    counters: Counters
-    status: str
-
-
-@dataclass(frozen=True)
-class Change:
-    """All that one commit writes."""
-
-    state: Any
-    counters: Counters
-    status: str
-    tally: Tally
-    spec: Spec | None = None  # if it changes
-    events: Sequence[tuple[str, bytes]] = ()  # name, JSON
-    block: bytes = b""  # of retained points
-    rows: int = 0
-    confusion: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    log: Sequence[int] = ()
-    learned_ids: Sequence[str] = ()
-    answers: Sequence[tuple[str, bytes]] = ()  # idempotency key, answer
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """What became of an id: it waits with a point, was learned, has expired, or was never heard of."""
-
-    status: Literal["waiting", "learned", "expired", "unknown"]
-    point: bytes = b""
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A whole session, for a snapshot or a picture."""
-
-    loaded: Loaded
-    points: bytes
-    confusion: dict[tuple[int, int], int]
-    log: list[int]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
-from service import scripts
 from service.errors import (
     FitNotReady,
     KeyReused,
@@ -29,7 +28,9 @@ from service.errors import (
     StoreUnavailable,
     UnknownFit,
 )
-from service.keys import (
+from service.store import scripts
+from service.store.connection import Link
+from service.store.keys import (
     events_key,
     fit_models_key,
     fit_points_key,
@@ -38,7 +39,6 @@ from service.keys import (
     session_key,
     session_keys,
 )
-from service.link import Link
 
 #: Milliseconds that a worker may be silent before its fit is another's.
 LEASE = 10_000

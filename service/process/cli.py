@@ -21,9 +21,9 @@ from pydantic import ValidationError
 from uvicorn.supervisors import Multiprocess
 
 from service import telemetry
-from service.embedded import EmbeddedServer, find_server
 from service.errors import LaunchError
 from service.logs import configure
+from service.process.private_store import EmbeddedServer, find_server
 from service.settings import Settings
 
 OLDEST = (6, 2)  # of Redis
@@ -66,7 +66,7 @@ def serve(settings: Settings) -> int:
         for name, value in settings.model_copy(update={"redis_url": url}).model_dump(mode="json").items():
             os.environ[f"HOROCYCLE_{name.upper()}"] = str(value)
         config = uvicorn.Config(
-            "service.worker:app",
+            "service.process.worker:app",
             factory=True,
             workers=settings.workers,
             log_config=None,
@@ -111,7 +111,7 @@ class _Workers(Multiprocess):
 @contextmanager
 def _fit_worker() -> Iterator[None]:
     """A process that fits, begun anew whenever it dies, until the block ends; it ends when its standard input does"""
-    ending, command = threading.Event(), [sys.executable, "-m", "service.fit_worker", "--follow"]
+    ending, command = threading.Event(), [sys.executable, "-m", "service.fits.worker", "--follow"]
     running: list[subprocess.Popen[bytes]] = []
 
     def keep() -> None:

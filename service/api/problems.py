@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import errors
-from service.errors import HorocycleError
+from service.errors import HorocycleError, described
 
 log = logging.getLogger(__name__)
 
@@ -55,15 +55,6 @@ STATUS: dict[type[HorocycleError], int] = {
 RETRY_LATER = (errors.RateLimited, errors.StoreUnavailable, errors.StoreFull, errors.StoreReadOnly)
 
 
-def slug(kind: type[HorocycleError]) -> str:
-    """PointOutsideBall → point-outside-ball; NotANumber → not-a-number"""
-    return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
-
-
-def title(kind: type[HorocycleError]) -> str:
-    return slug(kind).replace("-", " ").capitalize()
-
-
 def about(kind: type[HorocycleError]) -> str:
     """What it means, as the tree on top of errors.py says"""
     found = re.search(rf"─ {kind.__name__} +(.+)", errors.__doc__ or "")
@@ -72,13 +63,7 @@ def about(kind: type[HorocycleError]) -> str:
 
 
 def problem(error: HorocycleError) -> dict[str, Any]:
-    return {
-        "type": f"/problems/{slug(type(error))}",
-        "title": title(type(error)),
-        "status": STATUS[type(error)],
-        "detail": error.detail,
-        **{member: value for member, value in error.members.items() if value is not None},
-    }
+    return {**described(error), "status": STATUS[type(error)]}
 
 
 def respond(error: HorocycleError) -> Response:

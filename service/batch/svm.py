@@ -27,8 +27,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from service import convex, geometry
-from service.convex import EPS, Progress
+from service import geometry
+from service.batch import convex
+from service.batch.convex import EPS, Progress
 from service.errors import EmptyClass, InvalidParameter, LengthMismatch, NonFinite, NotSeparable, UnknownLabel
 from service.geometry import Array
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service import reference
+from service.batch import reference_point as reference
 from service.geometry import Array
 from service.learners import one_vs_rest
-from service.session import Spec
+from service.sessions.spec import Spec
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from service import convex
-from service.convex import EPS, Progress
+from service.batch import convex
+from service.batch.convex import EPS, Progress
 from service.errors import DimensionMismatch, EmptyClass, LengthMismatch, NonFinite, UnknownLabel
 from service.geometry import Array, require_ball, to_hyperboloid
 

@@ -1,4 +1,4 @@
-"""python -m service.fit_worker: claims fits, runs each in a process of its own, keeps its lease while that lives.
+"""python -m service.fits.worker: claims fits, runs each in a process of its own, keeps its lease while that lives.
 
 `python -m service serve` runs one along (fit_workers); more of them, elsewhere, need only REDIS_URL.
 With --follow it ends when its standard input does: it does not outlive who started it.
@@ -21,13 +21,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from service.background import stand_back
-from service.errors import FitFailed, HorocycleError, StoreUnavailable
-from service.fits import LEASE, Fits, Job
-from service.following import follow_stdin
+from service.errors import FitFailed, HorocycleError, StoreUnavailable, described
+from service.fits.parent_watch import follow_stdin
+from service.fits.priority import stand_back
 from service.logs import configure
-from service.problems import problem
 from service.settings import Settings
+from service.store.fit_queue import LEASE, Fits, Job
 
 log = logging.getLogger(__name__)
 #: Seconds between two looks into an empty queue, and between two signs of life.
@@ -65,7 +64,7 @@ async def _run(
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """Fit in a process of its own. Returns what is to be told of it; None: it is cancelled, or another's"""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "service.fitting", str(folder)),
+        *(sys.executable, "-m", "service.fits.child", str(folder)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, **ONE_THREAD},
@@ -83,7 +82,7 @@ async def _run(
     if over is None:
         return None
     if over:
-        return partial(fits.failed, job, problem(FitFailed(f"the fit took longer than {seconds:g} s")))
+        return partial(fits.failed, job, described(FitFailed(f"the fit took longer than {seconds:g} s")))
     if (folder / "report.json").exists():
         report, model = json.loads((folder / "report.json").read_text()), (folder / "model.bin").read_bytes()
         return partial(fits.done, job, report, model)
@@ -91,7 +90,7 @@ async def _run(
         return partial(fits.failed, job, json.loads((folder / "failure.json").read_text()))
     if process.returncode is not None and process.returncode < 0:
         return partial(fits.again, job)  # killed from outside: it may go well another time
-    return partial(fits.failed, job, problem(FitFailed(f"its process ended with exit code {process.returncode}")))
+    return partial(fits.failed, job, described(FitFailed(f"its process ended with exit code {process.returncode}")))
 
 
 async def _watch(fits: Fits, job: Job, process: asyncio.subprocess.Process, until: float) -> bool | None:

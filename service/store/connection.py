@@ -24,9 +24,9 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from service import scripts
 from service.errors import OutcomeUnknown, StoreFull, StoreReadOnly, StoreUnavailable
-from service.keys import epoch_key, server_key
+from service.store import scripts
+from service.store.keys import epoch_key, server_key
 
 CUT_OFF = (ConnectionError, TimeoutError, asyncio.TimeoutError, OSError)
 
