@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from benchmarks.streams import flipped, separable
 from service.geometry import Array
 from service.process.allocator import MALLOC
-from service.store.keys import session_key
+from service.store.keys import state_key
 from tests.running import Running, service
 
 Receive = Callable[[], "asyncio.Future[dict[str, object]]"]
@@ -268,7 +268,7 @@ class System:
     def revision(self, sid: str) -> int:
         """How many commits a session of ours has seen"""
         with redis.Redis.from_url(self.store) as store:
-            return int(cast(bytes, store.hget(session_key(sid), "revision")))
+            return int(cast(bytes, store.hget(state_key(sid), "revision")))
 
     @property
     def address(self) -> tuple[str, int]:

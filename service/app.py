@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api import certificate, disk, events, fits, health, metrics, pages, sessions, snapshot
+from service.api import certificate, disk, events, fits, health, log, metrics, pages, sessions, snapshot
 from service.api.access import Access
 from service.api.bodies import BodyLimit
 from service.api.context import Context, Streams
@@ -39,9 +39,14 @@ from service.errors import (
     UnknownField,
     UnknownRoute,
 )
+from service.fits.fork import Forker
 from service.ingest import Ingest
 from service.settings import Settings
-from service.store.fit_queue import Fits
+from service.store.connection import Connection
+from service.store.fit_queue import FitQueue
+from service.store.follower import Follower
+from service.store.late_labels import LateLabels
+from service.store.log import Log
 from service.store.sessions import Store
 
 VERSION = "0.1.0"
@@ -52,7 +57,7 @@ HOT = [
     Route("/predict", Hot(predict), methods=["GET"]),
 ]
 #: The fields an error speaks of; pydantic names the branches of a union too: not those
-FIELD = re.compile(r"(?!(?:body|query|int|str|float|opening|importing)$)[A-Za-z_]+")
+FIELD = re.compile(r"(?!(?:body|query|int|str|float|opening|importing|forking)$)[A-Za-z_]+")
 NUMBER = ("float_type", "int_type")  # what pydantic says where a number belongs
 
 
@@ -76,15 +81,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        store = Store(url, deadline=settings.deadline)
-        ingest = Ingest(store, queue=settings.queue, patience=settings.deadline)
+        connection = Connection(url, deadline=settings.deadline)
+        store, log, late = Store(connection), Log(connection), LateLabels(connection)
+        ingest = Ingest(store, log, late, queue=settings.queue, patience=settings.deadline)
+        fits, forker, follower = FitQueue(connection), Forker(connection), Follower(connection)
         streams = Streams(settings.event_streams)
-        jobs = Fits(url, deadline=settings.deadline)
-        app.state.context = Context(settings, store, ingest, jobs, streams)
+        app.state.context = Context(settings, connection, store, log, late, fits, forker, follower, ingest, streams)
         _close_on_signal(streams)
         yield
-        await jobs.close()
-        await store.close()
+        await follower.close()
+        await connection.close()
 
     app = App(
         title="Horocycle",
@@ -96,7 +102,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.router.routes.extend(HOT)  # there they answer 405
-    for part in (sessions, metrics, certificate, events, fits, snapshot, disk, health, pages):
+    for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, health, pages):
         app.include_router(part.router)
     for extra in (fits.promotion, pages.problems):
         app.include_router(extra)

@@ -21,9 +21,11 @@ HorocycleError
 │   ├── EmptyClass               a class without a point, where every class needs one
 │   ├── TooManyPoints            more than a fit takes
 │   └── NotSeparable             a hard margin was asked for, and no classifier has one
-├── UnknownSession               never heard of
+├── UnknownSession               no session has this id
 ├── SessionGone                  ended or expired; its id is not given away again
 ├── SessionExists                the id is taken
+├── SessionReplaying             a fork that is still being replayed, or failed: it can be read, not changed
+├── LogTrimmed                   a position of the log that is no longer kept
 ├── UnknownFit                   no such fit in this session
 ├── FitNotReady                  a fit that is not done, or never will be, was to be used
 ├── FitFailed                    a fit that ended without a result; told in its status
@@ -199,6 +201,19 @@ class UnknownRoute(HorocycleError):
 class MethodNotAllowed(HorocycleError):
     def __init__(self, method: str, path: str) -> None:
         super().__init__(f"{method} is not done to {path}; /docs lists what is")
+
+
+class SessionReplaying(HorocycleError):
+    def __init__(self, session: str, status: str) -> None:
+        why = "is still being replayed: wait until its status is live" if status == "replaying" else "failed: end it"
+        super().__init__(f"the fork {session!r} {why}", session=session, status_of_session=status)
+
+
+class LogTrimmed(HorocycleError):
+    def __init__(self, position: int, first: int) -> None:
+        what = f"position {position} is no longer kept; the first that is: {first}"
+        super().__init__(what, position=position, first=first)
+        self.first = first
 
 
 class StaleModel(HorocycleError):

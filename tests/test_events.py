@@ -18,10 +18,10 @@ import pytest
 import redis
 
 from service.process.cli import GRACE
-from service.store.keys import events_key
-from service.store.sessions import Store
+from service.store.keys import log_key
 from tests.running import Running, service
 from tests.sse import Sent, listening, parsed, spoken
+from tests.storing import storing
 from tests.strategies import points
 from tests.test_stream import opened, raw
 
@@ -48,7 +48,7 @@ def silent(events: Iterator[Sent]) -> None:
 def kept(running: Running, sid: str) -> list[str]:
     """The ids of the events that the store has"""
     with redis.Redis.from_url(running.redis_url) as store:
-        entries: Any = store.xrange(events_key(sid))
+        entries: Any = store.xrange(log_key(sid))
     return [id.decode() for id, _ in entries]
 
 
@@ -71,7 +71,7 @@ def test_a_client_goes_on_behind_the_last_it_saw(near: httpx.Client, small: Runn
 
 def test_a_new_client_begins_with_the_session_and_its_model(near: httpx.Client) -> None:
     sid = opened(near, {"dimension": 2})
-    for last in (None, "", "x", "1-1", "5", "-", "$", "9" * 30 + "-0"):
+    for last in (None, "", "x", "1-7", "5", "-", "$", "9" * 30 + "-0"):
         near.post(f"/sessions/{sid}/observe", json={"point": [0.1, 0.2], "label": -1}).raise_for_status()
         with listening(near, sid, last) as events:
             [reset] = spoken(events, 1)
@@ -94,15 +94,16 @@ def test_before_the_first_event_a_reset_is_good_to_go_on_from(near: httpx.Client
         assert [event.data["from"] for event in spoken(events, 2)] == [0, 1]
 
 
-def test_what_is_no_longer_kept_is_a_reset(near: httpx.Client, small: Running) -> None:
-    """Redis trims by whole nodes of a hundred entries"""
-    sid = opened(near, {"dimension": 2, "keep_events": 1})
+@pytest.mark.parametrize("keep", [0, 1])
+def test_what_is_no_longer_kept_is_a_reset(near: httpx.Client, small: Running, keep: int) -> None:
+    """The newest 64 entries stay in any case; Redis trims by whole nodes, of a hundred entries at the most"""
+    sid = opened(near, {"dimension": 2, "keep_points": keep})
     commit(near, sid)
     with listening(near, sid, "0-0") as events:
         [first] = spoken(events, 1)
     commit(near, sid, 250)
     ids = kept(small, sid)
-    assert 1 <= len(ids) <= 101 and ids[0] != first.id
+    assert 64 <= len(ids) <= 128 + 100 and ids[0] != first.id
     for last in (first.id, "0-0"):
         with listening(near, sid, last) as events:
             [reset] = spoken(events, 1)
@@ -122,15 +123,26 @@ def test_an_event_has_what_a_page_draws(near: httpx.Client) -> None:
     body = {"points": X.tolist(), "labels": labels, "truth": (X / 2).tolist()}
     told = near.post(f"/sessions/{sid}/observe", json=body).json()
     near.post(f"/sessions/{sid}/observe", json={"point": [0, 0], "label": "yes"}).raise_for_status()  # no mistake
-    model = near.get(f"/sessions/{sid}/model").json()
     with listening(near, sid, "0-0") as events:
         first, second = (event.data for event in spoken(events, 2))
     assert {name: first[name] for name in told["session"]} == told["session"]
     assert first["points"] == X[:16].tolist() and first["truth"] == (X[:16] / 2).tolist()
     assert first["labels"] == labels[:16] and first["predictions"] == told["predictions"][:16]
-    changing = ("reference", "weights", "sigma", "budget", "threshold")
-    assert {name: first[name] for name in changing} == {name: model[name] for name in changing}
-    assert not {*changing, "truth"} & set(second) and second["status"] == "live"
+    assert "truth" not in second and second["status"] == "live"
+    assert first["alarms"] == [] and first["requests"] == []
+
+
+def test_a_large_entry_shows_its_first_points(near: httpx.Client) -> None:
+    """They stand in the entry itself: its block is not read"""
+    sid = opened(near, {"dimension": 2})
+    X = points(np.random.default_rng(7), 5000, 2, 2.0)
+    body = {"points": X.tolist(), "labels": [1, -1] * 2500, "truth": (X / 2).tolist()}
+    told = near.post(f"/sessions/{sid}/observe", json=body).json()
+    with listening(near, sid, "0-0") as events:
+        [event] = spoken(events, 1)
+    assert event.data["points"] == X[:16].tolist() and event.data["truth"] == (X[:16] / 2).tolist()
+    assert event.data["labels"] == [1, -1] * 8 and event.data["predictions"] == told["predictions"][:16]
+    assert (event.data["from"], event.data["observed"]) == (0, 5000)
 
 
 def test_late_labels_and_gathered_requests_are_commits_too(near: httpx.Client, small: Running) -> None:
@@ -165,15 +177,12 @@ def test_a_wait_for_events_has_no_end_but_ours(small: Running) -> None:
     """redis-py would give up after five seconds, and the stream with it"""
 
     async def timeout() -> float | None:
-        store = Store(small.redis_url)
-        try:
-            await store.ping()
-            connection = await store._pool.get_connection()  # type: ignore[no-untyped-call]
+        async with storing(small.redis_url) as parts:
+            await parts.connection.ping()
+            connection = await parts.connection._pool.get_connection()  # type: ignore[no-untyped-call]
             found: float | None = connection.socket_timeout
-            await store._pool.release(connection)
+            await parts.connection._pool.release(connection)
             return found
-        finally:
-            await store.close()
 
     assert asyncio.run(timeout()) is None
 
@@ -215,11 +224,12 @@ def test_a_stream_ends_with_its_session(near: httpx.Client) -> None:
     assert (gone.status_code, gone.json()["type"]) == (410, "/problems/session-gone")
 
 
-def test_a_session_that_keeps_no_events_has_no_stream(near: httpx.Client) -> None:
-    sid = opened(near, {"dimension": 2, "keep_events": 0})
+def test_a_session_that_keeps_no_points_has_events_without_them(near: httpx.Client) -> None:
+    sid = opened(near, {"dimension": 2, "keep_points": 0})
     commit(near, sid)
-    refused = near.get(f"/sessions/{sid}/events")
-    assert (refused.status_code, refused.json()["type"]) == (422, "/problems/invalid-request")
+    with listening(near, sid, "0-0") as events:
+        [event] = spoken(events, 1)
+    assert (event.name, event.data["observed"], event.data["points"]) == ("commit", 1, [])
     assert near.get("/sessions/never/events").status_code == 404
 
 

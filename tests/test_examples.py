@@ -148,7 +148,7 @@ def test_every_operation_answers_its_example_as_documented(fresh: httpx.Client, 
         if "text/event-stream" in content:
             with fresh.stream(**asked) as answer:
                 first = spoken(parsed(answer.iter_lines()), 1)[0]
-                assert (answer.status_code, first.name) == (status, "commit")
+                assert (answer.status_code, first.name) == (status, "session")
                 continue
         answer = fresh.request(**asked)
         assert answer.status_code == status, f"{method} {path}: {answer.text}"

@@ -358,7 +358,7 @@ def test_a_finished_fit_tells_so_on_the_event_stream(http: httpx.Client) -> None
 
 def test_a_session_without_events_or_points_can_be_fitted_to_an_upload(http: httpx.Client) -> None:
     X, indices = two(8)
-    sid = opened(http, keep_events=0, keep_points=0)
+    sid = opened(http, keep_points=0)
     require_problem(ask(http, sid), 422, "empty-class")
     fit = accepted(upload(http, sid, raw(X, indices), margin="hard", reference=P2))
     assert done(http, sid, fit)["training_accuracy"] == 1

@@ -10,14 +10,13 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import redis
 from numpy.typing import NDArray
 
 from service.api.schemas import OpenSession
 from service.geometry import Array
 from service.sessions.spec import Label
-from service.store.keys import confusion_key, points_key, state_key
 from tests.running import Running
+from tests.storing import stored
 from tests.strategies import points
 from tests.test_stream import SESSIONS, opened
 
@@ -63,20 +62,19 @@ def test_every_format_has_the_same_results(http: httpx.Client, running: Running,
     labels, rows = [spec.labels[i] for i in indices], np.column_stack([X, indices])
     told: list[list[bytes]] = []
     kept = []
-    with redis.Redis.from_url(running.redis_url) as store:
-        for kind, written in FORMATS.items():
-            sid, headers = opened(http, session), {"content-type": kind}
-            answers = []
-            for part in (slice(0, 1), slice(1, 100), slice(100, 130)):
-                body = written(X[part], labels[part], rows[part])
-                answers.append(http.post(f"/sessions/{sid}/observe", content=body, headers=headers))
-            asked = written(X, None, X)
-            answers.append(http.post(f"/sessions/{sid}/predict", content=asked, headers=headers))
-            assert [answer.status_code for answer in answers] == [200] * 4, answers[-1].text
-            told.append([answer.content for answer in answers])
-            blocks: Any = store.lrange(points_key(sid), 0, -1)
-            kept.append((store.get(state_key(sid)), blocks, store.hgetall(confusion_key(sid))))
+    for kind, written in FORMATS.items():
+        sid, headers = opened(http, session), {"content-type": kind}
+        answers = []
+        for part in (slice(0, 1), slice(1, 100), slice(100, 130)):
+            body = written(X[part], labels[part], rows[part])
+            answers.append(http.post(f"/sessions/{sid}/observe", content=body, headers=headers))
+        asked = written(X, None, X)
+        answers.append(http.post(f"/sessions/{sid}/predict", content=asked, headers=headers))
+        assert [answer.status_code for answer in answers] == [200] * 4, answers[-1].text
+        told.append([answer.content for answer in answers])
+        found = stored(running.redis_url, sid)
+        kept.append((found.state, found.rows.tobytes(), found.loaded.confusion))
     assert json.loads(told[0][2])["session"]["observed"] == 130
     assert all(each == told[0] for each in told)
     assert all(each == kept[0] for each in kept)
-    assert b"".join(kept[0][1]) == rows.tobytes()
+    assert kept[0][1] == rows.tobytes()

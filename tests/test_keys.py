@@ -1,4 +1,4 @@
-"""How long an idempotency key is good: ten minutes, and longer while it is among the newest 1,000 of its session."""
+"""How long an idempotency key is good: ten minutes at least, unless the answers of a session are too many bytes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 import redis
 
-from service.api.schemas import OpenSession
-from service.ingest import Ingest, Request
 from service.process.private_store import EmbeddedServer
-from service.sessions.records import Counters, Kept, Loaded
+from service.sessions.requests import Request
 from service.sessions.rows import Batch
 from service.store import scripts
-from service.store.keys import answers_key, order_key, session_key
-from service.store.sessions import KEEP_KEYS, Store
+from service.store.keys import answers_key
+from tests.storing import storing
 from tests.test_stream import opened
 
 POINT = Batch(np.array([[0.1, 0.2]]), np.array([1]))
@@ -32,50 +30,47 @@ def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
 
 async def observed(url: str, keys: int) -> tuple[str, bool]:
     """The session, and whether its first key is still known behind so many others"""
-    store = Store(url)
-    ingest, spec = Ingest(store, queue=keys), OpenSession(dimension=2).spec()
-    try:
-        await store.open(Kept(Loaded(spec, 0, Counters(), spec.first_state()), b"", {}, []))
-        first = Request(POINT, bytes(16), "first")
-        await ingest.observe(spec.id, first)
-        others = (Request(POINT, bytes(16), f"other {i}") for i in range(keys))
-        await asyncio.gather(*(ingest.observe(spec.id, each) for each in others))
-        return spec.id, (await ingest.observe(spec.id, first)).replayed
-    finally:
-        await store.close()
+    async with storing(url, queue=keys) as parts:
+        sid, first = (await parts.opened()).spec.id, Request(POINT, bytes(16), "first")
+        await parts.ingest.observe(sid, first)
+        for i in range(0, keys, 100):
+            others = (Request(POINT, bytes(16), f"other {i} {j}") for j in range(min(100, keys - i)))
+            await asyncio.gather(*(parts.ingest.observe(sid, each) for each in others))
+        return sid, (await parts.ingest.observe(sid, first)).replayed
 
 
-def kept(url: str, sid: str) -> tuple[int, int, int, int]:
+def kept(url: str, sid: str) -> int:
+    """How many answers are kept"""
     with redis.Redis.from_url(url) as client:
-        answers: dict[bytes, bytes] = client.hgetall(answers_key(sid))
-        counted = int(client.hget(session_key(sid), "answer_bytes") or 0)
-        order: int = client.llen(order_key(sid))
-        return len(answers), order, counted, sum(map(len, answers.values()))
+        return sum(int(client.hlen(answers_key(sid, generation))) for generation in (0, 1))
 
 
 def test_a_young_key_is_known_behind_any_number_of_others(server: EmbeddedServer) -> None:
-    sid, replayed = asyncio.run(observed(server.url, 3 * KEEP_KEYS))
+    sid, replayed = asyncio.run(observed(server.url, 3000))
     assert replayed
-    answers, order, counted, size = kept(server.url, sid)
-    assert answers == order == 3 * KEEP_KEYS + 1
-    assert counted == size
+    assert kept(server.url, sid) == 3001
 
 
-@pytest.mark.parametrize(("constant", "value"), [("KEY_SECONDS", 600), ("KEY_BYTES", 64 << 20)])
-def test_beyond_its_time_or_the_bytes_only_the_newest_are_kept(
-    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, constant: str, value: int
+@pytest.mark.parametrize("constants", [{"KEY_SECONDS": 0}, {"KEY_BYTES": 4 * 1000 * 110}])
+def test_beyond_its_time_or_the_bytes_a_generation_of_keys_goes(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, constants: dict[str, int]
 ) -> None:
-    assert getattr(scripts, constant) == value
-    where = {"KEY_SECONDS": f"now - since < {value}", "KEY_BYTES": f"bytes <= {value}"}[constant]
-    assert scripts.COMMIT.count(where) == 1
-    script = scripts.COMMIT.replace(where, where.replace(str(value), "0"))
-    monkeypatch.setattr(scripts, "COMMIT", script)
-    monkeypatch.setitem(scripts.DIGESTS, script, scripts.digest(script))
-    sid, replayed = asyncio.run(observed(server.url, KEEP_KEYS + 5))
+    """An answer to one point has some 110 bytes with its key"""
+    names = ("KEY_SECONDS", "KEY_BYTES", "STRAY_BLOCKS", "STRAY_SECONDS")
+    values = {**{name: getattr(scripts, name) for name in names}, **constants}
+    monkeypatch.setattr(scripts, "COMMIT", scripts.load("append", "commit", replies=scripts.CommitReply, **values))
+    sid, replayed = asyncio.run(observed(server.url, 5000))
     assert not replayed
-    answers, order, counted, size = kept(server.url, sid)
-    assert answers == order == KEEP_KEYS
-    assert counted == size
+    assert kept(server.url, sid) <= 4200
+
+
+def test_a_key_of_the_older_generation_is_known(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"KEY_SECONDS": 600, "KEY_BYTES": 2 * 1000 * 110, "STRAY_BLOCKS": 8, "STRAY_SECONDS": 600}
+    monkeypatch.setattr(scripts, "COMMIT", scripts.load("append", "commit", replies=scripts.CommitReply, **values))
+    sid, replayed = asyncio.run(observed(server.url, 1500))
+    assert replayed
+    with redis.Redis.from_url(server.url) as client:
+        assert all(client.hlen(answers_key(sid, generation)) for generation in (0, 1))
 
 
 def test_a_change_is_made_once(http: httpx.Client) -> None:

@@ -11,15 +11,13 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import redis
 
 from service.api.schemas import OpenSession
 from service.learners import encode
 from service.sessions.records import Waiting
 from service.sessions.spec import Spec
-from service.store.keys import points_key, state_key
-from service.store.sessions import Store
 from tests.running import Running
+from tests.storing import stored, storing
 from tests.strategies import points
 from tests.test_stream import SESSIONS, opened, raw
 
@@ -46,13 +44,10 @@ def replayed(spec: Spec, rows: Any) -> bytes:
     return encode(outcome.state)
 
 
-def kept(running: Running, sid: str, d: int = 2) -> tuple[Any, bytes]:
+def kept(running: Running, sid: str) -> tuple[Any, bytes]:
     """The retained points and the state"""
-    with redis.Redis.from_url(running.redis_url) as store:
-        blocks: Any = store.lrange(points_key(sid), 0, -1)
-        state = store.get(state_key(sid))
-    assert isinstance(state, bytes)
-    return np.frombuffer(b"".join(blocks), dtype="<f8").reshape(-1, d + 1), state
+    found = stored(running.redis_url, sid)
+    return found.rows, found.state
 
 
 @pytest.mark.parametrize("session", SESSIONS.values(), ids=SESSIONS.keys())
@@ -244,14 +239,11 @@ def test_many_ids_are_asked_about_in_turn(
     sid = opened(http, {"dimension": 2})
     X = points(np.random.default_rng(6), 10, 2, 2.0)
     predict(http, sid, X, list(range(0, 20, 2))).raise_for_status()
-    monkeypatch.setattr("service.store.sessions.ASKED", 7)
+    monkeypatch.setattr("service.store.late_labels.ASKED", 7)
 
     async def asked() -> list[Waiting]:
-        store = Store(running.redis_url)
-        try:
-            return await store.waiting(sid, list(map(str, range(20))))
-        finally:
-            await store.close()
+        async with storing(running.redis_url) as parts:
+            return await parts.late.look(sid, list(map(str, range(20))))
 
     found = asyncio.run(asked())
     assert [each.status for each in found] == ["waiting", "unknown"] * 10

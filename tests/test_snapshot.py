@@ -12,15 +12,14 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import redis
 
 from service.api.schemas import OpenSession
 from service.errors import InvalidSnapshot
 from service.learners import decode, encode, one_vs_rest, perceptron
 from service.sessions import snapshot
 from service.sessions.tally import Tally
-from service.store.keys import state_key
 from tests.running import Running
+from tests.storing import stored
 from tests.strategies import points
 from tests.test_stream import SESSIONS, opened, raw
 
@@ -88,8 +87,7 @@ def test_a_snapshot_goes_on_elsewhere_with_the_same_bits(
     for part in (slice(90, 91), slice(91, 150), slice(150, 240)):
         assert observe(elsewhere, there, X[part], indices[part]) == observe(http, here, X[part], indices[part])
     assert views(elsewhere, there) == views(http, here)
-    with redis.Redis.from_url(running.redis_url) as one, redis.Redis.from_url(small.redis_url) as other:
-        assert one.get(state_key(here)) == other.get(state_key(there))
+    assert stored(running.redis_url, here).state == stored(small.redis_url, there).state
     if with_points:
         first, second = (
             client.get(f"/sessions/{sid}/snapshot").json() for client, sid in ((http, here), (elsewhere, there))
@@ -417,15 +415,6 @@ def test_many_classes_fit_into_a_snapshot(http: httpx.Client) -> None:
     answer = http.post("/sessions", json={"snapshot": with_cells(document, 150)})
     assert answer.status_code == 201, answer.text
     assert http.get(f"/sessions/{answer.json()['id']}/metrics").json()["confusion"] == [[1] * 150] * 150
-
-
-def test_more_cells_than_redis_takes_arguments_are_refused(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    labels: list[Any] = list(range(12))
-    document, spec = binary(http, dimension=1, labels=labels), OpenSession(dimension=1, labels=labels).spec()
-    assert len(snapshot.read(with_cells(document, 12), spec).confusion) == 144
-    monkeypatch.setattr("service.sessions.snapshot.MOST_CELLS", 143)
-    with pytest.raises(InvalidSnapshot):
-        snapshot.read(with_cells(document, 12), spec)
 
 
 SESSION_CHANGES: list[dict[str, Any]] = [

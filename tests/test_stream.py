@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import defaultdict
 from typing import Any
 from uuid import uuid4
@@ -11,13 +10,13 @@ from uuid import uuid4
 import httpx
 import numpy as np
 import pytest
-import redis
 
 from service.api.schemas import OpenSession
 from service.geometry import Array
-from service.learners import decode
-from service.store.keys import events_key, points_key, state_key
+from service.learners import encode
 from tests.running import Running
+from tests.sse import listening
+from tests.storing import stored
 from tests.strategies import points
 from tests.streams import flipped, separable, strategic_response
 
@@ -88,16 +87,14 @@ def test_the_service_is_the_learner(http: httpx.Client, running: Running, body: 
 
     assert np.array_equal(np.array(scores), expected.scores)
     assert predictions == [spec.labels[i] for i in spec.decide(expected.scores)]
-    with redis.Redis.from_url(running.redis_url) as store:
-        stored = decode(store.get(state_key(sid)))
-        kept = b"".join(store.lrange(points_key(sid), 0, -1))
+    found = stored(running.redis_url, sid)
+    assert found.state == encode(expected.state)
     model = http.get(f"/sessions/{sid}/model").json()
     if spec.binary:
-        assert np.array_equal(stored.w, expected.state.w)  # type: ignore[union-attr]
         assert model["weights"] == expected.state.w.tolist()
     else:
         assert model["weights"] == [member.w.tolist() for member in expected.state.members]
-    assert kept == raw(X, indices)
+    assert found.rows.tobytes() == raw(X, indices)
     assert model["version"] == int(expected.changed.sum())
 
     asked = points(rng, 40, 2, 4.0) / np.sqrt(spec.curvature)
@@ -112,7 +109,7 @@ def test_the_service_is_the_learner(http: httpx.Client, running: Running, body: 
 
 
 def test_a_summary_has_no_columns_and_a_cold_session_says_so(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2, "keep_points": 0, "keep_events": 0})
+    sid = opened(http, {"dimension": 2, "keep_points": 0})
     assert http.get(f"/sessions/{sid}/predict?x=0.1,0.2").json() == {"predictions": [1], "scores": [0.0], "cold": True}
     told = http.post(f"/sessions/{sid}/observe?reply=summary", json={"point": [0.1, 0.2], "label": -1}).json()
     assert told == {
@@ -147,16 +144,12 @@ def test_only_the_newest_points_are_kept(http: httpx.Client, running: Running) -
     sid = opened(http, {"dimension": 2, "keep_points": 100})
     X = points(np.random.default_rng(1), 1000, 2, 3.0)
     sizes = [1] * 50 + [30] * 10 + [650]
-    with redis.Redis.from_url(running.redis_url) as store:
-        at = 0
-        for size in sizes:
-            body = raw(X[at : at + size], np.ones(size))
-            http.post(f"/sessions/{sid}/observe", content=body, headers={"content-type": "application/octet-stream"})
-            at += size
-            blocks: Any = store.lrange(points_key(sid), 0, -1)
-            kept = b"".join(blocks)
-            assert raw(X[:at], np.ones(at)).endswith(kept)
-            assert min(at, 100) <= len(kept) // 24 < 100 + size
+    at = 0
+    for size in sizes:
+        body = raw(X[at : at + size], np.ones(size))
+        http.post(f"/sessions/{sid}/observe", content=body, headers={"content-type": "application/octet-stream"})
+        at += size
+        assert stored(running.redis_url, sid).rows.tobytes() == raw(X[:at], np.ones(at))[-2400:]
 
 
 def test_the_model_has_an_etag(http: httpx.Client) -> None:
@@ -229,9 +222,10 @@ def test_every_strategic_point_was_judged_by_the_version_it_named(http: httpx.Cl
         assert told["session"]["observed"] - told["accepted"] == at
         assert named == version
         at, version = told["session"]["observed"], told["session"]["version"]
-    with redis.Redis.from_url(running.redis_url) as store:
-        stream: Any = store.xrange(events_key(sid))
-    events = [json.loads(fields[b"commit"]) for _, fields in stream]
+    with listening(http, sid, "0-0") as stream:
+        events = [next(event.data for event in stream if event.name == "commit")]
+        while events[-1]["observed"] < len(X):
+            events.append(next(event.data for event in stream if event.name == "commit"))
     seen: dict[int, int] = defaultdict(int)
     for event in events:
         for request in event["requests"]:
@@ -240,7 +234,6 @@ def test_every_strategic_point_was_judged_by_the_version_it_named(http: httpx.Cl
     for named, told, _ in answers:
         told_by_answers[named] += told["accepted"]
     assert seen == told_by_answers
-    assert events[-1]["observed"] == len(X)
 
 
 def test_every_answer_about_a_session_carries_the_epoch(http: httpx.Client) -> None:

@@ -160,7 +160,7 @@ def test_logs_are_lines_of_json_with_the_ids_of_requests(tmp_path: Path, capfd: 
         redis.Redis.from_url(running.redis_url) as store,
     ):
         sid = opened(http, {"dimension": 2})
-        store.set(state_key(sid), b"damaged")
+        store.hset(state_key(sid), "learner", b"damaged")
         for path, name in ((f"/sessions/{sid}/predict?x=0,0", "hot"), (f"/sessions/{sid}", "cold"), ("/no", "none")):
             http.get(path, headers={"X-Request-ID": name})
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]

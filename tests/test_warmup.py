@@ -14,7 +14,6 @@ from uuid import uuid4
 import httpx
 import numpy as np
 import pytest
-import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,9 +23,9 @@ from service.geometry import Array
 from service.learners import encode, one_vs_rest
 from service.sessions import warmup
 from service.sessions.spec import Spec
-from service.store.keys import points_key, state_key
 from tests.running import Running
 from tests.sse import listening, spoken
+from tests.storing import stored
 from tests.strategies import points
 from tests.test_stream import opened, raw
 
@@ -155,8 +154,7 @@ def test_it_goes_live_at_one_position_however_the_stream_is_cut(
                 assert status == ("live" if len(told) == expected.position else "warming")
         assert versions == sorted(versions)
         assert np.array_equal(np.array(told), expected.scores)
-        with redis.Redis.from_url(running.redis_url) as store:
-            assert store.get(state_key(sid)) == encode(expected.state)
+        assert stored(running.redis_url, sid).state == encode(expected.state)
         found = http.get(f"/sessions/{sid}").json()
         assert (found["updates"], found["version"], found["status"]) == (expected.updates, expected.version, "live")
         members = [expected.state] if spec.binary else expected.state.members
@@ -183,7 +181,8 @@ def test_k_restarts_and_the_event_says_that_it_is_live(http: httpx.Client) -> No
     with listening(http, sid, "0-0") as events:
         first, second = spoken(events, 2)
     assert (first.data["status"], second.data["status"]) == ("warming", "live")
-    assert first.data["reference"] == [0, 0] and second.data["reference"] == expected.state.p.tolist()
+    shown = [http.get(f"/sessions/{sid}/at/{each.data['observed']}/model").json() for each in (first, second)]
+    assert [each["reference"] for each in shown] == [[0, 0], expected.state.p.tolist()]
 
 
 def test_a_rare_class_is_waited_for(http: httpx.Client, running: Running) -> None:
@@ -199,8 +198,7 @@ def test_a_rare_class_is_waited_for(http: httpx.Client, running: Running) -> Non
     for answer in anyhow(http, sid, X, indices):
         at += answer["accepted"]
         assert http.get(f"/sessions/{sid}").json()["status"] == ("live" if at >= 211 else "warming")
-    with redis.Redis.from_url(running.redis_url) as store:
-        assert store.get(state_key(sid)) == encode(warmed(spec, X, indices).state)
+    assert stored(running.redis_url, sid).state == encode(warmed(spec, X, indices).state)
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
@@ -266,12 +264,10 @@ def test_it_warms_through_kill_9(mortal: Running) -> None:
             body, headers = raw(X[at : at + 6], indices[at : at + 6]), {**RAW, "Idempotency-Key": str(number)}
             retry(lambda: http.post(f"/sessions/{spec.id}/observe", content=body, headers=headers), 200)  # noqa: B023
         assert http.get(f"/sessions/{spec.id}").json()["status"] == "live"
-    with redis.Redis.from_url(mortal.redis_url) as store:
-        blocks: Any = store.lrange(points_key(spec.id), 0, -1)
-        rows = np.frombuffer(b"".join(blocks), dtype="<f8").reshape(-1, 3)
-        assert np.array_equal(rows, np.column_stack([X, indices]))
-        expected = warmed(spec, np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64))
-        assert store.get(state_key(spec.id)) == encode(expected.state)
+    found = stored(mortal.redis_url, spec.id)
+    assert np.array_equal(found.rows, np.column_stack([X, indices]))
+    expected = warmed(spec, np.ascontiguousarray(found.rows[:, :-1]), found.rows[:, -1].astype(np.int64))
+    assert found.state == encode(expected.state)
 
 
 def retry(ask: Any, good: int, seconds: float = 60.0) -> httpx.Response:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,11 +13,14 @@ from starlette.responses import Response
 from service import telemetry
 from service.batch.classifier import Classifier
 from service.errors import RateLimited
+from service.fits.fork import Forker
 from service.ingest import Ingest
-from service.sessions.records import Listed, Loaded
-from service.sessions.spec import asked, references
 from service.settings import Settings
-from service.store.fit_queue import Fits
+from service.store.connection import Connection
+from service.store.fit_queue import FitQueue
+from service.store.follower import Follower
+from service.store.late_labels import LateLabels
+from service.store.log import Log
 from service.store.sessions import Store
 
 
@@ -47,9 +49,14 @@ class Streams:
 @dataclass(frozen=True)
 class Context:
     settings: Settings
+    connection: Connection
     store: Store
+    log: Log
+    late: LateLabels
+    fits: FitQueue
+    forker: Forker
+    follower: Follower
     ingest: Ingest
-    fits: Fits
     streams: Streams
     classifiers: dict[tuple[str, str], Classifier] = field(default_factory=dict)  # of fits, at hand
 
@@ -61,19 +68,4 @@ def context(request: Request) -> Context:
 
 async def stamp(request: Request, response: Response) -> None:
     """Every answer about a session says which epoch of the store it comes from"""
-    response.headers["Horocycle-Epoch"] = str(await context(request).store.epoch())
-
-
-def shown(session: Loaded | Listed) -> dict[str, Any]:
-    """A session as it is answered"""
-    spec = session.spec
-    body = {**asked(spec), "id": spec.id, **asdict(session.counters), "status": session.status}
-    body["created_at"] = spec.created_at
-    body["a"] = spec.a if spec.algorithm == "second_order" else None
-    body["budget"] = body["budget"] if spec.algorithm == "strategic" else None
-    if spec.algorithm == "hyperboloid":
-        body["reference"] = None
-    if isinstance(session, Loaded) and session.status == "live" and spec.algorithm != "hyperboloid":
-        points = references(spec, session.state) or []
-        body["reference"] = points[0] if len(points) == 1 else points
-    return body
+    response.headers["Horocycle-Epoch"] = str(await context(request).connection.epoch())

@@ -1,13 +1,12 @@
-"""GET /sessions/{id}/events: server-sent events from the store's stream, on any worker.
+"""GET /sessions/{id}/events: server-sent events, one an entry of the log, on any worker.
 
-Events are numbered without gaps. A client that names the last one it saw goes on behind it; if that one, or one behind
-it, is no longer kept, it gets a `reset` with the session as it is now, and goes on from there.
+Entries are numbered without gaps. A client that names the last one it saw goes on behind it; if one behind it is no
+longer kept, it gets a `reset` with the session as it is now, and goes on from there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -18,14 +17,17 @@ from fastapi import APIRouter, Header, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from service.api.context import Context, context, shown, stamp
-from service.errors import InvalidRequest, SessionGone, StoreUnavailable, UnknownSession
-from service.sessions.spec import published
-from service.store.sessions import Event, Head
+from service.api.context import Context, context, stamp
+from service.errors import SessionGone, StoreUnavailable, UnknownSession
+from service.sessions.events import event
+from service.sessions.records import EntryId, Loaded
+from service.sessions.showing import shown
+from service.sessions.spec import Spec, published
+from service.store import codec
+from service.store.codec import Record
 
 router = APIRouter(tags=["events"])
-ID = re.compile(r"\d{1,19}-\d{1,19}")
-START = "0-0"
+START = EntryId()
 
 
 @router.get(
@@ -39,17 +41,16 @@ async def events(
     request: Request,
     last_event_id: Annotated[str | None, Header(description="the last event seen; 0-0: all that are kept")] = None,
 ) -> StreamingResponse:
-    """`commit`, `model`, `alarm`, `fit` as they happen; first, or after a gap, `reset` with the session and its model;
-    `end` when the session is gone. Comments keep the line open."""
+    """`commit`, `model`, `fit`, `session` as they happen; first, or after a gap, `reset` with the session and its
+    model; `end` when the session is gone. Comments keep the connection open."""
     here = context(request)
-    last = last_event_id if last_event_id and ID.fullmatch(last_event_id) else ""
     with ExitStack() as place:
         place.enter_context(here.streams.one())
-        head = await here.store.head(id, last)
-        if head.loaded.spec.keep_events == 0:
-            raise InvalidRequest("this session keeps no events: it was opened with keep_events 0")
+        loaded = await here.store.load(id)
+        place.enter_context(here.follower.following(id, loaded.newest))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        response = _Placed(_stream(here, head, last), headers=headers, media_type="text/event-stream")
+        stream = _stream(here, loaded, _last(last_event_id))
+        response = _Placed(stream, headers=headers, media_type="text/event-stream")
         await stamp(request, response)
         response.place = place.pop_all()
     return response
@@ -65,38 +66,45 @@ class _Placed(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _stream(here: Context, head: Head, last: str) -> AsyncIterator[bytes]:
-    sid, seconds = head.loaded.spec.id, here.settings.heartbeat
+def _last(given: str | None) -> EntryId | None:
+    try:
+        return None if given is None else EntryId.parse(given)
+    except ValueError:
+        return None
+
+
+async def _stream(here: Context, loaded: Loaded, last: EntryId | None) -> AsyncIterator[bytes]:
+    sid, spec, seconds = loaded.spec.id, loaded.spec, here.settings.heartbeat
     yield b"retry: 1000\n\n"
-    if head.seen is not None or last == START:
-        after, number = last, head.seen.number if head.seen else 0
-    else:
-        yield _reset(head)
-        after, number = head.newest, head.number
+    if last is None or last > loaded.newest:
+        yield _reset(loaded)
+        last = loaded.newest
     while not here.streams.closing.is_set():
         try:
-            found = await _unless_closing(here, sid, after, seconds)
+            found = await _unless_closing(here, sid, last, seconds)
             if not found:
                 yield b": still here\n\n"
-                await here.store.head(sid, "")  # raises when it is gone
-            for event in found:
-                if event.number != number + 1:
-                    head = await here.store.head(sid, "")
-                    yield _reset(head)
-                    after, number = head.newest, head.number
+                now = await here.store.load(sid)  # raises when it is gone
+                if now.newest.number > last.number and last == START:
+                    found = [Record(now.newest, {})]  # nothing is kept of what there was: a gap
+            for record in found:
+                if record.id.number != last.number + 1:
+                    loaded = await here.store.load(sid)
+                    yield _reset(loaded)
+                    last = loaded.newest
                     break
-                yield _sent(event.name, event.id, event.data)
-                after, number = event.id, event.number
+                yield _told(spec, record)
+                last = record.id
         except (SessionGone, UnknownSession):
-            yield _sent("end", after, b"{}")
+            yield _sent("end", last, b"{}")
             return
         except StoreUnavailable:  # the client comes back and goes on where it was
             return
 
 
-async def _unless_closing(here: Context, sid: str, after: str, seconds: float) -> list[Event]:
-    """The next events; none when the heartbeat is due or the worker ends"""
-    reading = asyncio.ensure_future(here.store.events(sid, after, seconds=seconds))
+async def _unless_closing(here: Context, sid: str, after: EntryId, seconds: float) -> list[Record]:
+    """The next entries; none when the heartbeat is due or the worker ends"""
+    reading = asyncio.ensure_future(here.follower.after(sid, after, seconds))
     closing = asyncio.ensure_future(here.streams.closing.wait())
     try:
         await asyncio.wait([reading, closing], return_when=asyncio.FIRST_COMPLETED)
@@ -107,12 +115,16 @@ async def _unless_closing(here: Context, sid: str, after: str, seconds: float) -
         await asyncio.wait([reading, closing])
 
 
-def _reset(head: Head) -> bytes:
-    loaded = head.loaded
+def _told(spec: Spec, record: Record) -> bytes:
+    name, data = event(spec, codec.read_entry(record, spec))
+    return _sent(name, record.id, orjson.dumps(data))
+
+
+def _reset(loaded: Loaded) -> bytes:
     model = {**published(loaded.spec, loaded.state), **asdict(loaded.counters)}
     body: dict[str, Any] = {"session": shown(loaded), "model": model}
-    return _sent("reset", head.newest, orjson.dumps(body))
+    return _sent("reset", loaded.newest, orjson.dumps(body))
 
 
-def _sent(name: str, id: str, data: bytes) -> bytes:
-    return b"event: %b\nid: %b\ndata: %b\n\n" % (name.encode(), id.encode(), data)
+def _sent(name: str, id: EntryId, data: bytes) -> bytes:
+    return b"event: %b\nid: %b\ndata: %b\n\n" % (name.encode(), str(id).encode(), data)

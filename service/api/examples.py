@@ -41,6 +41,8 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("get", "/sessions/{id}/model"): Example(parameters=DEMO),
     ("get", "/sessions/{id}/metrics"): Example(parameters=DEMO),
     ("get", "/sessions/{id}/certificate"): Example(parameters={**DEMO, "margin": "0.1"}),
+    ("get", "/sessions/{id}/log"): Example(parameters={**DEMO, "from": 0, "limit": 10}),
+    ("get", "/sessions/{id}/at/{position}/model"): Example(parameters={**DEMO, "position": 1}),
     ("get", "/sessions/{id}/events"): Example(parameters={**DEMO, "last-event-id": "0-0"}),
     ("post", "/sessions/{id}/fits"): Example(
         202,

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, replace
 from hashlib import sha256
 from typing import Any
 
-import numpy as np
-import orjson
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from service.api.bodies import IdempotencyKey, JsonRoute, once
 from service.api.bodies import idempotency_key as key_of
-from service.api.context import Context, context, shown, stamp
+from service.api.context import Context, context, stamp
 from service.api.formats import JSON, NPY, RAW, load_json, media_type, read_labelled
 from service.api.schemas import Fit, FitList, FitRequest, Promote, Session
-from service.batch.classifier import Classifier, Recipe, require
-from service.errors import InvalidParameter, InvalidRequest, MalformedBody, UnknownField
-from service.geometry import require_ball
-from service.sessions.apply import classifier as published_classifier
-from service.sessions.promotion import promoted
-from service.sessions.records import Change, Loaded
-from service.sessions.spec import Spec, references
+from service.batch.classifier import Classifier
+from service.errors import InvalidRequest, MalformedBody, UnknownField
+from service.sessions import recipes, rows
+from service.sessions.changes import with_promotion
+from service.sessions.showing import shown
 from service.store.fit_queue import name_of
 
 router = APIRouter(tags=["fits"], dependencies=[Depends(stamp)])
@@ -62,25 +56,11 @@ async def ask(
     if key is not None and await here.fits.known(id, fit, mark):
         response.headers["Idempotency-Replayed"] = "true"
         return await here.fits.look(id, fit)
-    if kind == JSON:
-        points = await here.store.points(id)
-        rows = np.frombuffer(points, dtype="<f8").reshape(-1, spec.dimension + 1)[-spec.keep_points or len(points) :]
-        indices = rows[:, -1].astype(np.int64)
-        points = rows.tobytes()
-    else:
-        indices, points = await asyncio.to_thread(_uploaded, body, kind, spec)
-    recipe = _recipe(asked, loaded)
-    require(recipe, spec.labels, indices, here.settings.fit_points)
-    job = {
-        "recipe": asdict(recipe),
-        "asked": asked.model_dump(),
-        "dimension": spec.dimension,
-        "classes": len(spec.labels),
-        "curvature": spec.curvature,
-    }
-    limits = {"keep_events": spec.keep_events, "ttl": spec.ttl_seconds or 0}
-    new = await here.fits.submit(id, fit, mark, job, points, **limits)
-    if not new:
+    points = (
+        await here.log.retained(loaded) if kind == JSON else await asyncio.to_thread(read_labelled, body, kind, spec)
+    )
+    job = recipes.job(asked.model_dump(), loaded, points, here.settings.fit_points)
+    if not await here.fits.submit(id, fit, mark, job, rows.pack(points), ttl=spec.ttl_seconds or 0):
         response.headers["Idempotency-Replayed"] = "true"
     return await here.fits.look(id, fit)
 
@@ -118,14 +98,7 @@ async def promote(id: str, body: Promote, request: Request, idempotency_key: Ide
     if key is not None and await here.store.answer(id, key) == mark:  # even if the fit is forgotten by now
         return shown(loaded)
     classifier = await fitted(here, id, body.fit)
-    return shown(await here.ingest.change(id, lambda loaded: _promoted(loaded, classifier, body.fit), key, mark))
-
-
-def _promoted(loaded: Loaded, classifier: Classifier, fit: str) -> Change:
-    spec, counters = loaded.spec, replace(loaded.counters, updates=0, version=loaded.counters.version + 1)
-    state = promoted(spec, loaded.state, classifier)
-    told = {"kind": "promotion", "fit": fit, "version": counters.version, **published_classifier(spec, state)}
-    return Change(state, counters, "live", loaded.tally, events=[("model", orjson.dumps(told))])
+    return shown(await here.ingest.change(id, lambda loaded: with_promotion(loaded, classifier, body.fit), key, mark))
 
 
 async def fitted(here: Context, sid: str, fit: str) -> Classifier:
@@ -170,36 +143,6 @@ def _query(request: Request) -> dict[str, Any]:
     return fields
 
 
-def _recipe(asked: FitRequest, loaded: Loaded) -> Recipe:
-    spec = loaded.spec
-    given: Any = asked.reference
-    if asked.kind == "softmax" and asked.margin == "hard":
-        raise InvalidParameter("margin", "hard", "soft: a softmax has no margin")
-    if asked.kind == "softmax" or asked.features == "hyperboloid":
-        given = "hull"  # not asked for: there is none
-    elif given == "session":
-        given = references(spec, loaded.state)
-        if given is None:
-            raise InvalidParameter("reference", "session", "another: a hyperboloid session has no reference point")
-    elif isinstance(given, list):
-        given = given if given and isinstance(given[0], list) else [given]
-        _in_the_ball(given, spec)
-    features = "hyperboloid" if asked.kind == "softmax" else asked.features
-    fields = asked.model_dump(include={"kind", "margin", "loss", "C", "probabilities"})
-    return Recipe(**fields, features=features, reference=given)
-
-
-def _in_the_ball(points: list[list[float]], spec: Spec) -> None:
-    for point in points:
-        require_ball([point], spec.dimension, c=spec.curvature)
-
-
 def _fingerprint(asked: FitRequest, kind: str, body: bytes) -> bytes:
     """What a key belongs to: what was asked for, and the points if it brought them along"""
     return sha256(f"{kind} {asked.model_dump_json()} ".encode() + (b"" if kind == JSON else body)).digest()[:16]
-
-
-def _uploaded(body: bytes, kind: str, spec: Spec) -> tuple[NDArray[np.int64], bytes]:
-    """The labels, and the rows as they are stored"""
-    batch = read_labelled(body, kind, spec)
-    return batch.indices, np.column_stack([batch.X, batch.indices]).tobytes()

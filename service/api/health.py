@@ -22,7 +22,7 @@ async def ready(request: Request) -> dict[str, str]:
     here = context(request)
     if here.streams.closing.is_set():
         raise StoreUnavailable("this worker is about to end")
-    await here.store.ping()
+    await here.connection.ping()
     return {"status": "ready"}
 
 
@@ -34,7 +34,7 @@ async def ready(request: Request) -> dict[str, str]:
 )
 async def metrics(request: Request) -> Response:
     try:
-        await context(request).store.ping()
+        await context(request).connection.ping()
         telemetry.store_up.set(1)
     except HorocycleError:
         telemetry.store_up.set(0)

@@ -14,8 +14,8 @@ from service.api.formats import JSON, NDJSON, LateLabels, media_type, read_label
 from service.api.hot import dump, headers_of, read_body
 from service.api.observe import acknowledge, answered, fingerprint, wants_columns
 from service.errors import InvalidRequest
-from service.ingest import Request
-from service.sessions.apply import Answer
+from service.sessions import rows
+from service.sessions.requests import Answer, Request
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 
@@ -31,12 +31,12 @@ async def labels(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, 
     late = read_labels(body, kind, spec)
     key = idempotency_key(headers)
     request = Request(
-        Batch(np.empty((0, spec.dimension)), np.empty(0, dtype=np.int64)),
+        rows.empty(spec.dimension),
         b"" if key is None else fingerprint(body, f"labels {kind}", columns),
         key,
         columns=columns,
         ids=late.ids,
-        indices=late.indices,
+        late=late.indices,
     )
     answer = await here.ingest.observe(sid, request)
     return dump(_labelled(spec, late, answer)), await acknowledge(here, answer)

@@ -1,17 +1,14 @@
-"""GET /sessions/{id}/metrics: running and windowed accuracy, the confusion matrix, mistakes per 1,000 points, drift."""
+"""GET /sessions/{id}/metrics"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 from fastapi import APIRouter, Depends, Request
 
 from service.api import schemas
 from service.api.context import context, stamp
-from service.sessions.records import Loaded
-from service.sessions.tally import BLOCK, THRESHOLD
+from service.sessions.measure import measured
 
 router = APIRouter(tags=["sessions"], dependencies=[Depends(stamp)])
 
@@ -19,43 +16,4 @@ router = APIRouter(tags=["sessions"], dependencies=[Depends(stamp)])
 @router.get("/sessions/{id}/metrics", response_model=schemas.Metrics, summary="How well it goes")
 async def metrics(id: str, request: Request) -> dict[str, Any]:
     """Every prediction counted here was made before its point was learned."""
-    kept = await context(request).store.counted(id)
-    return measured(kept.loaded, kept.confusion, kept.log)
-
-
-def measured(loaded: Loaded, cells: dict[tuple[int, int], int], log: list[int]) -> dict[str, Any]:
-    spec, counters, tally = loaded.spec, loaded.counters, loaded.tally
-    K = len(spec.labels)
-    confusion = np.zeros((K, K), dtype=np.int64)
-    for (i, j), count in cells.items():
-        confusion[i, j] = count
-    true, predicted, right = confusion.sum(axis=1), confusion.sum(axis=0), np.diag(confusion)
-    window = {"points": tally.window_size, "mistakes": tally.window_mistakes}
-    return {
-        **asdict(counters),
-        "accuracy": _share(counters.observed - counters.mistakes, counters.observed),
-        "window": {**window, "accuracy": _share(tally.window_size - tally.window_mistakes, tally.window_size)},
-        "labels": list(spec.labels),
-        "confusion": confusion.tolist(),
-        "classes": [
-            {
-                "label": label,
-                "points": int(true[j]),
-                "predicted": int(predicted[j]),
-                "precision": _share(int(right[j]), int(predicted[j])),
-                "recall": _share(int(right[j]), int(true[j])),
-            }
-            for j, label in enumerate(spec.labels)
-        ],
-        "log": {"block": BLOCK, "first": (counters.observed // BLOCK - len(log)) * BLOCK, "mistakes": log},
-        "drift": {
-            "alarms": tally.alarms,
-            "last_alarm": tally.last_alarm or None,
-            "statistic": tally.statistic,
-            "threshold": THRESHOLD,
-        },
-    }
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+    return measured(await context(request).ingest.current(id))

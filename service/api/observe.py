@@ -14,8 +14,7 @@ from service.api.context import Context
 from service.api.formats import media_type, read_labelled
 from service.api.hot import dump, headers_of, read_body
 from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable
-from service.ingest import Request
-from service.sessions.apply import Answer
+from service.sessions.requests import Answer, Request
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 
@@ -37,7 +36,7 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
 async def acknowledge(here: Context, answer: Answer) -> dict[str, str]:
     """The headers of an answer to something that was learned"""
     try:
-        epoch = await here.store.epoch()
+        epoch = await here.connection.epoch()
     except StoreUnavailable as error:  # which says that nothing was changed, and it was
         raise OutcomeUnknown from error
     extra = {"ETag": f'"{answer.counters.version}"', "Horocycle-Epoch": str(epoch)}

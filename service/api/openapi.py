@@ -105,13 +105,17 @@ POINTS = (
     *(errors.DimensionMismatch, errors.LengthMismatch),
 )
 FITTED = (errors.UnknownFit, errors.FitNotReady)
-LEARNING = (errors.UnknownLabel, errors.KeyReused, errors.RateLimited)
+LEARNING = (errors.UnknownLabel, errors.KeyReused, errors.RateLimited, errors.SessionReplaying)
 ONLY: dict[tuple[str, str], tuple[type[HorocycleError], ...]] = {
     ("post", "/sessions"): (
         *(errors.SessionExists, errors.BinaryOnly, errors.InvalidParameter, errors.InvalidSnapshot),
+        *(errors.UnknownSession, errors.SessionGone, errors.StateCorrupt, errors.LogTrimmed),
         *(errors.PointOutsideBall, errors.NonFinite, errors.NotANumber, errors.DimensionMismatch),
     ),
-    ("patch", "/sessions/{id}"): (errors.InvalidParameter, errors.NonFinite, errors.NotANumber),
+    ("patch", "/sessions/{id}"): (
+        *(errors.InvalidParameter, errors.NonFinite, errors.NotANumber),
+        *(errors.KeyReused, errors.SessionReplaying),
+    ),
     ("post", "/sessions/{id}/observe"): (*POINTS, *LEARNING, errors.StaleModel),
     ("post", "/sessions/{id}/labels"): (errors.EmptyBatch, errors.LengthMismatch, *LEARNING),
     ("get", "/sessions/{id}/predict"): (*POINTS, *FITTED, errors.UnknownField),
@@ -126,7 +130,12 @@ ONLY: dict[tuple[str, str], tuple[type[HorocycleError], ...]] = {
     ),
     ("get", "/sessions/{id}/fits/{fit}"): (errors.UnknownFit,),
     ("delete", "/sessions/{id}/fits/{fit}"): (errors.UnknownFit,),
-    ("post", "/sessions/{id}/promote"): (errors.UnknownFit, errors.FitNotReady, errors.InvalidParameter),
+    ("post", "/sessions/{id}/promote"): (
+        *(errors.UnknownFit, errors.FitNotReady, errors.InvalidParameter),
+        *(errors.KeyReused, errors.SessionReplaying),
+    ),
+    ("get", "/sessions/{id}/log"): (errors.LogTrimmed,),
+    ("get", "/sessions/{id}/at/{position}/model"): (errors.LogTrimmed, errors.InvalidParameter),
     ("get", "/problems/{slug}"): (errors.UnknownRoute,),
 }
 

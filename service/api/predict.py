@@ -45,7 +45,7 @@ async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
         answer = _predicted_by(await fitted(here, sid, model), loaded, asked.X)
     if asked.ids:
         answer["expires_in"] = await _wait(here, loaded, asked)
-    extra = {"ETag": f'"{loaded.counters.version}"', "Horocycle-Epoch": str(await here.store.epoch())}
+    extra = {"ETag": f'"{loaded.counters.version}"', "Horocycle-Epoch": str(await here.connection.epoch())}
     return dump(answer), extra
 
 
@@ -63,7 +63,7 @@ async def _wait(here: Context, loaded: Loaded, asked: Question) -> float:
     """Let the points wait for their labels; asked again with the same ids they are the same points"""
     seconds, limit = here.settings.label_ttl, here.settings.waiting_points
     points = [(id, x.tobytes()) for id, x in zip(asked.ids, asked.X, strict=True)]
-    await here.store.wait(loaded.spec, points, ttl=seconds, limit=limit)
+    await here.late.wait(loaded.spec, points, ttl=seconds, limit=limit)
     return seconds
 
 

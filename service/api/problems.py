@@ -38,6 +38,8 @@ STATUS: dict[type[HorocycleError], int] = {
     errors.UnknownSession: 404,
     errors.SessionGone: 410,
     errors.SessionExists: 409,
+    errors.SessionReplaying: 409,
+    errors.LogTrimmed: 410,
     errors.UnknownFit: 404,
     errors.FitNotReady: 409,
     errors.FitFailed: 409,

@@ -43,6 +43,11 @@ class LearnedReference(BaseModel):
     learn: Learn
 
 
+Algorithm = Literal["perceptron", "second_order", "strategic", "hyperboloid"]
+Reference = Literal["origin"] | list[Finite] | LearnedReference
+Labelling = Annotated[list[StrictInt | StrictStr], Field(min_length=2, max_length=1000)]
+
+
 class OpenSession(BaseModel):
     """What a session is to be."""
 
@@ -50,15 +55,14 @@ class OpenSession(BaseModel):
         extra="forbid",
         json_schema_extra={"examples": [{"algorithm": "perceptron", "dimension": 2, "id": "demo"}]},
     )
-    algorithm: Literal["perceptron", "second_order", "strategic", "hyperboloid"] = "perceptron"
+    algorithm: Algorithm = "perceptron"
     dimension: Annotated[StrictInt, Field(ge=1, le=4096)]
     curvature: Annotated[Finite, Field(gt=0, description="the ball's curvature is −c")] = 1.0
-    reference: Literal["origin"] | list[Finite] | LearnedReference = "origin"
-    labels: Annotated[list[StrictInt | StrictStr], Field(min_length=2, max_length=1000)] = [-1, 1]
+    reference: Reference = "origin"
+    labels: Labelling = [-1, 1]
     a: Annotated[Finite, Field(ge=0, description="second_order; 0 = pseudo-inverse")] = 1.0
     budget: Annotated[Finite, Field(gt=0)] | EstimatedBudget = 1.0
     keep_points: Annotated[StrictInt, Field(ge=0, le=10_000_000)] = 10_000
-    keep_events: Annotated[StrictInt, Field(ge=0, le=1_000_000)] = 10_000
     ttl_seconds: Annotated[StrictInt, Field(ge=1, le=LONGEST)] | None = None
     id: Annotated[str, Field(pattern=ID)] | None = None
     name: Annotated[str, Field(max_length=200)] | None = None
@@ -97,7 +101,6 @@ class OpenSession(BaseModel):
             budget=budget,
             estimate=estimated,
             keep_points=self.keep_points,
-            keep_events=self.keep_events,
             ttl_seconds=self.ttl_seconds,
             name=self.name,
             created_at=datetime.now(UTC).isoformat(),
@@ -115,9 +118,46 @@ class ImportSession(BaseModel):
     name: Annotated[str, Field(max_length=200)] | None = None
 
 
+class ForkOf(BaseModel):
+    """Which session, up to which position, and what is to be different. What is left out is as in the source."""
+
+    model_config = ConfigDict(extra="forbid")
+    session: Annotated[str, Field(pattern=ID)]
+    at: Annotated[StrictInt, Field(ge=0, le=10**15)] | None = Field(
+        None, description="all that was observed, if left out"
+    )
+    algorithm: Algorithm = "perceptron"
+    dimension: StrictInt = 0
+    curvature: Finite = 1.0
+    reference: Reference = "origin"
+    labels: Labelling = [-1, 1]
+    a: Annotated[Finite, Field(ge=0)] = 1.0
+    budget: Annotated[Finite, Field(gt=0)] | EstimatedBudget = 1.0
+    keep_points: Annotated[StrictInt, Field(ge=0, le=10_000_000)] = 10_000
+    ttl_seconds: Annotated[StrictInt, Field(ge=1, le=LONGEST)] | None = None
+    id: Annotated[str, Field(pattern=ID)] | None = None
+    name: Annotated[str, Field(max_length=200)] | None = None
+
+
+class ForkSession(BaseModel):
+    """A new session from another's log, replayed on the server."""
+
+    model_config = ConfigDict(extra="forbid")
+    fork: ForkOf
+    id: Annotated[str, Field(pattern=ID)] | None = None
+    name: Annotated[str, Field(max_length=200)] | None = None
+
+
+def _opening(body: Any) -> str:
+    found = [name for name in ("snapshot", "fork") if isinstance(body, dict) and name in body]
+    return {"snapshot": "importing", "fork": "forking"}[found[0]] if found else "opening"
+
+
 Opening = Annotated[
-    Annotated[ImportSession, Tag("importing")] | Annotated[OpenSession, Tag("opening")],
-    Discriminator(lambda body: "importing" if isinstance(body, dict) and "snapshot" in body else "opening"),
+    Annotated[ImportSession, Tag("importing")]
+    | Annotated[ForkSession, Tag("forking")]
+    | Annotated[OpenSession, Tag("opening")],
+    Discriminator(_opening),
 ]
 
 
@@ -131,6 +171,12 @@ class ChangeSession(BaseModel):
     ttl_seconds: Annotated[StrictInt, Field(ge=1, le=LONGEST)] | None = None
     keep_points: Annotated[StrictInt, Field(ge=0, le=10_000_000)] = 10_000
     budget: EstimatedBudget | None = Field(None, description="begin the estimate of a strategic budget anew")
+
+
+class Failure(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    type: str
+    detail: str
 
 
 class Session(BaseModel):
@@ -148,13 +194,14 @@ class Session(BaseModel):
     a: float | None
     budget: float | EstimatedBudget | None
     keep_points: int
-    keep_events: int
     ttl_seconds: int | None
     observed: int
     mistakes: int
     updates: int
     version: int
-    status: Literal["warming", "live"]
+    status: Literal["warming", "live", "replaying", "failed"]
+    progress: float | None = Field(None, description="how far a fork is replayed, from 0 to 1")
+    failure: Failure | None = Field(None, description="why a fork failed")
     created_at: str
 
 
@@ -233,6 +280,17 @@ class ClassMetrics(BaseModel):
     predicted: int
     precision: float | None
     recall: float | None
+
+
+class LogPage(BaseModel):
+    """Retained points by position"""
+
+    model_config = ConfigDict(populate_by_name=True)
+    start: int = Field(alias="from", description="the position of the first point")
+    to: int = Field(description="the position behind the last")
+    points: list[Point]
+    labels: list[int | str]
+    next: int | None = Field(description="where to go on; null at the end")
 
 
 class Window(BaseModel):
@@ -331,12 +389,6 @@ class Gap(BaseModel):
 
 class FitCertificate(Gap):
     classes: list[Gap] | None = Field(description="one a class, for K > 2 labels")
-
-
-class Failure(BaseModel):
-    model_config = ConfigDict(extra="allow")
-    type: str
-    detail: str
 
 
 class Fit(FitRequest):

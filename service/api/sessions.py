@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from service.api.bodies import IdempotencyKey, JsonRoute, once
-from service.api.context import context, shown, stamp
-from service.api.schemas import ChangeSession, ImportSession, Model, Opening, OpenSession, Session, SessionList
-from service.errors import InvalidParameter, InvalidSnapshot
-from service.learners import strategic
-from service.sessions import snapshot
-from service.sessions.apply import classifier
-from service.sessions.records import Change, Counters, Kept, Loaded
+from service.api.context import context, stamp
+from service.api.opening import forked, imported
+from service.api.schemas import (
+    ChangeSession,
+    ForkSession,
+    ImportSession,
+    Model,
+    Opening,
+    Session,
+    SessionList,
+)
+from service.sessions.changes import with_budget, with_settings
+from service.sessions.opening import first_session
+from service.sessions.records import Change, Loaded
+from service.sessions.showing import shown
 from service.sessions.spec import published
 
 router = APIRouter(tags=["sessions"], route_class=JsonRoute)
@@ -26,27 +31,19 @@ stamped = [Depends(stamp)]
 
 @router.post("/sessions", status_code=201, response_model=Session, dependencies=stamped, summary="Open a session")
 async def open_session(body: Opening, request: Request, response: Response) -> dict[str, Any]:
-    """With `snapshot`: a session exported elsewhere goes on here, under a new id."""
-    kept = await run_in_threadpool(_imported, body) if isinstance(body, ImportSession) else _new(body)
-    await context(request).store.open(kept)
-    response.headers["Location"] = f"/sessions/{kept.loaded.spec.id}"
-    return shown(kept.loaded)
-
-
-def _new(body: OpenSession) -> Kept:
-    spec = body.spec()
-    status = "warming" if spec.warmup else "live"
-    return Kept(Loaded(spec, 0, Counters(), spec.first_state(), status), b"", {}, [])
-
-
-def _imported(body: ImportSession) -> Kept:
-    snapshot.check(body.snapshot)
-    try:
-        session = OpenSession.model_validate(body.snapshot.get("session"))
-    except ValidationError as error:
-        raise InvalidSnapshot(f"the session of the snapshot: {error.errors()[0]['msg']}") from error
-    named = session.model_copy(update={"id": body.id, "name": body.name or session.name})
-    return snapshot.read(body.snapshot, named.spec())
+    """With `snapshot`: a session exported elsewhere goes on here, under a new id. With `fork`: a new session from
+    another's log, replayed on the server."""
+    here = context(request)
+    if isinstance(body, ForkSession):
+        source = await here.ingest.current(body.fork.session)
+        loaded = await here.forker.open(source, forked(body, source.spec), body.fork.at)
+    elif isinstance(body, ImportSession):
+        kept = await run_in_threadpool(imported, body)
+        loaded = await here.store.open(kept.loaded, kept.batch)
+    else:
+        loaded = await here.store.open(first_session(body.spec()))
+    response.headers["Location"] = f"/sessions/{loaded.spec.id}"
+    return shown(loaded)
 
 
 @router.get("/sessions", response_model=SessionList, dependencies=stamped, summary="List the sessions, newest first")
@@ -68,25 +65,14 @@ async def change_session(
     id: str, body: ChangeSession, request: Request, idempotency_key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """The name, the time to live and keep_points; or begin the estimate of a budget anew. What is left out stays."""
+    settings = body.model_dump(include=body.model_fields_set & {"name", "ttl_seconds", "keep_points"})
+
+    def changed(loaded: Loaded) -> Change:
+        change = with_settings(loaded, settings)
+        return change if body.budget is None else with_budget(change, body.budget.estimate.initial)
+
     key, mark = once(request, "change", body)
-    return shown(await context(request).ingest.change(id, lambda loaded: _changed(loaded, body), key, mark))
-
-
-def _changed(loaded: Loaded, body: ChangeSession) -> Change:
-    given = body.model_dump(include=body.model_fields_set & {"name", "ttl_seconds", "keep_points"})
-    spec, state, counters, events = replace(loaded.spec, **given), loaded.state, loaded.counters, []
-    if spec.warmup > spec.keep_points and loaded.status == "warming":
-        raise InvalidParameter("keep_points", spec.keep_points, f"at least the warmup of {spec.warmup}")
-    if body.budget is not None:
-        if not isinstance(state, strategic.State) or not state.estimating:
-            raise InvalidParameter("budget", "estimate", "left out: this session estimates none")
-        spec = replace(spec, budget=body.budget.estimate.initial)
-        begun = spec.first_state()
-        state = replace(state, alpha=begun.alpha, evidence=begun.evidence)
-        counters = replace(counters, version=counters.version + 1)
-        told = {"kind": "budget", "version": counters.version, **classifier(spec, state)}
-        events.append(("model", orjson.dumps(told)))
-    return Change(state, counters, loaded.status, loaded.tally, spec=spec, events=events)
+    return shown(await context(request).ingest.change(id, changed, key, mark))
 
 
 @router.delete(
@@ -96,6 +82,7 @@ def _changed(loaded: Loaded, body: ChangeSession) -> Change:
     summary="End a session; its id is not given away again",
 )
 async def end(id: str, request: Request) -> None:
+    """A fork that is replaying is cancelled by this."""
     here = context(request)
     await here.store.end(id)
     here.ingest.forget(id)
@@ -111,7 +98,7 @@ async def model(id: str, request: Request, response: Response) -> Any:
     here = context(request)
     loaded = await here.ingest.current(id)
     counters, tag = loaded.counters, f'"{loaded.counters.version}"'
-    headers = {"ETag": tag, "Horocycle-Epoch": str(await here.store.epoch())}
+    headers = {"ETag": tag, "Horocycle-Epoch": str(await here.connection.epoch())}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)

@@ -19,7 +19,7 @@ async def export(
 ) -> Response:
     """`POST /sessions {"snapshot": …}` goes on with it elsewhere, with the same predictions. Idempotency keys, events
     and points that wait for labels stay behind."""
-    kept = await context(request).store.snapshot(id, points=points)
+    kept = await context(request).store.kept(id, points=points)
     response = Response(orjson.dumps(snapshot.export(kept)), media_type="application/json")
     response.headers["Content-Disposition"] = f'attachment; filename="{id}.json"'
     await stamp(request, response)

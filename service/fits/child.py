@@ -22,6 +22,7 @@ import numpy as np
 from service.batch.classifier import Recipe, fit
 from service.errors import FitFailed, HorocycleError, described
 from service.fits.parent_watch import follow_stdin
+from service.sessions import rows
 
 
 def main(folder: Path) -> None:
@@ -48,7 +49,7 @@ def main(folder: Path) -> None:
 
 
 def _fit(job: dict[str, Any], points: bytes) -> tuple[bytes, dict[str, Any]]:
-    rows = np.frombuffer(points, dtype="<f8").reshape(-1, job["dimension"] + 1)
+    batch = rows.unpack(points, job["dimension"])
     began, last = time.perf_counter(), 0.0
 
     def progress(done: float) -> None:
@@ -58,8 +59,9 @@ def _fit(job: dict[str, Any], points: bytes) -> tuple[bytes, dict[str, Any]]:
             sys.stdout.write(f"{done:.4f}\n")
             sys.stdout.flush()
 
-    X, indices = np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64)
-    classifier, report = fit(Recipe(**job["recipe"]), X, indices, job["classes"], job["curvature"], progress)
+    classifier, report = fit(
+        Recipe(**job["recipe"]), batch.X, batch.indices, job["classes"], job["curvature"], progress
+    )
     return classifier.pack(), {**report, "seconds": time.perf_counter() - began}
 
 

@@ -1,4 +1,6 @@
-"""python -m service.fits.worker: claims fits, runs each in a process of its own, keeps its lease while that lives.
+"""python -m service.fits.worker: claims fits and forks, one at a time, each under a lease.
+
+A fit runs in a child process, so that it can be limited and ended; its lease is renewed while that lives.
 
 `python -m service serve` runs one along (fit_workers); more of them, elsewhere, need only REDIS_URL.
 With --follow it ends when its standard input does: it does not outlive who started it.
@@ -22,11 +24,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from service.errors import FitFailed, HorocycleError, StoreUnavailable, described
+from service.fits.fork import Forker
 from service.fits.parent_watch import follow_stdin
 from service.fits.priority import stand_back
 from service.logs import configure
 from service.settings import Settings
-from service.store.fit_queue import LEASE, Fits, Job
+from service.store.connection import Connection
+from service.store.fit_queue import LEASE, FitQueue, Job
 
 log = logging.getLogger(__name__)
 #: Seconds between two looks into an empty queue, and between two signs of life.
@@ -36,7 +40,8 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THRE
 
 async def work(url: str, *, seconds: float, memory: int, deadline: float = 5.0) -> None:
     """Work on what there is, one fit at a time, until cancelled."""
-    fits = Fits(url, deadline=deadline)
+    connection = Connection(url, deadline=deadline)
+    fits, forks = FitQueue(connection), Forker(connection)
     try:
         while True:
             try:
@@ -44,14 +49,16 @@ async def work(url: str, *, seconds: float, memory: int, deadline: float = 5.0) 
                 if job is not None:
                     await _work_on(fits, job, seconds, memory)
                     continue
+                if await forks.work():
+                    continue
             except HorocycleError as error:  # the store is away, or full: what was claimed is taken up again
-                log.warning("fits wait: %s", error.detail)
+                log.warning("fits and forks wait: %s", error.detail)
             await asyncio.sleep(PAUSE)
     finally:
-        await fits.close()
+        await connection.close()
 
 
-async def _work_on(fits: Fits, job: Job, seconds: float, memory: int) -> None:
+async def _work_on(fits: FitQueue, job: Job, seconds: float, memory: int) -> None:
     """Told when nothing is left of the process and its folder"""
     with TemporaryDirectory(prefix="horocycle-fit-") as name:
         settle = await _run(fits, job, seconds, memory, Path(name))
@@ -60,7 +67,7 @@ async def _work_on(fits: Fits, job: Job, seconds: float, memory: int) -> None:
 
 
 async def _run(
-    fits: Fits, job: Job, seconds: float, memory: int, folder: Path
+    fits: FitQueue, job: Job, seconds: float, memory: int, folder: Path
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """Fit in a process of its own. Returns what is to be told of it; None: it is cancelled, or another's"""
     process = await asyncio.create_subprocess_exec(
@@ -93,7 +100,7 @@ async def _run(
     return partial(fits.failed, job, described(FitFailed(f"its process ended with exit code {process.returncode}")))
 
 
-async def _watch(fits: Fits, job: Job, process: asyncio.subprocess.Process, until: float) -> bool | None:
+async def _watch(fits: FitQueue, job: Job, process: asyncio.subprocess.Process, until: float) -> bool | None:
     """Keep the lease while the process lives. True: it took too long; None: it is to stop"""
     progress = 0.0
 

@@ -84,6 +84,12 @@ def decode(data: bytes) -> State:
     return state
 
 
+def weight(state: State) -> int:
+    """About how many bytes `encode` makes of it: its arrays, and some 300 bytes a learner beside them"""
+    members = state.members if isinstance(state, one_vs_rest.State) else (state,)
+    return sum(300 + sum(v.nbytes for v in vars(m).values() if isinstance(v, np.ndarray)) for m in members)
+
+
 def _arrays(state: Any) -> list[NDArray[Any]]:
     return [np.asarray(getattr(state, name), dtype=dtype) for name, (_, dtype) in _FIELDS[type(state)].items()]
 

@@ -1,264 +1,196 @@
-"""What a commit comes to: requests in order, each predicted and learned, as one pure function of the session before.
+"""What a commit comes to, as a pure function of the session before: requests in order, each predicted and learned.
 
-Requests without If-Match that stand together are learned in one call. One with If-Match is refused if the version is
-another by then, and else is taken up to and including the first point that changes it.
+`apply` takes requests to a `Change` (the session after them, and the entry for the log) and an `Answer` each. Requests
+without If-Match that stand together are learned in one call. One with If-Match is refused if the version is another by
+then, and otherwise is taken up to and including the first point that changes it.
+
+`replay` takes an entry of the log to the session after it. For every entry that `apply` made the two agree bit for bit.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
-from service.errors import KeyReused, StaleModel
+from service.errors import StaleModel, StateCorrupt
 from service.geometry import Array
-from service.sessions import tally
-from service.sessions.records import Change, Counters, Loaded
-from service.sessions.rows import Batch
-from service.sessions.spec import Spec, published
+from service.sessions import confusion, rows, tally
+from service.sessions.records import Change, Counters, Entry, Kind, Loaded, Matched, Replaced, Status
+from service.sessions.requests import Answer, Request
+from service.sessions.rows import Batch, Indices
+from service.sessions.spec import Spec
 from service.sessions.warmup import go_live, ready_at
 
-#: How many points of a commit its event shows.
-SAMPLE = 16
-
-Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Job:
-    """The points of one request."""
+class Run(NamedTuple):
+    """Points that were learned in one go, and where the learner was after each of them"""
 
     batch: Batch
-    if_match: int | None = None
-    columns: bool = True  # whether its answer has them
-    fates: bytes = b""  # late labels: a letter an id, A accepted, U unknown, E expired, L learned before
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What one request did: the scores before learning each point, and the session after the last."""
-
-    scores: Array | None
-    accepted: int
-    mistakes: int
-    counters: Counters
-    fates: bytes = b""
-    replayed: bool = False
-
-    _HEADER = struct.Struct("<16sQQQQQQQQ")
-
-    def pack(self, fingerprint: bytes) -> bytes:
-        """As it is stored under the idempotency key"""
-        c, scores = self.counters, b"" if self.scores is None else self.scores.tobytes()
-        columns = 0 if self.scores is None else self.scores.shape[1] if self.scores.ndim == 2 else 1
-        head = (self.accepted, self.mistakes, c.observed, c.mistakes, c.updates, c.version, columns, len(self.fates))
-        return self._HEADER.pack(fingerprint, *head) + self.fates + scores
-
-    @classmethod
-    def unpack(cls, stored: bytes, fingerprint: bytes) -> Answer:
-        """The stored answer, if it was given to the same body"""
-        if stored[:16] != fingerprint:
-            raise KeyReused
-        _, accepted, mistakes, observed, total, updates, version, columns, ids = cls._HEADER.unpack_from(stored)
-        fates, stored = stored[cls._HEADER.size :][:ids], stored[cls._HEADER.size + ids :]
-        scores = np.frombuffer(stored, dtype="<f8") if columns else None
-        if scores is not None and columns > 1:
-            scores = scores.reshape(-1, columns)
-        return cls(scores, accepted, mistakes, Counters(observed, total, updates, version), fates, replayed=True)
-
-
-@dataclass(frozen=True)
-class Learned:
-    """What a run of requests came to: the session behind the last, an answer or a refusal for each."""
-
-    results: list[Answer | StaleModel]
-    change: Change
-
-
-@dataclass(frozen=True)
-class _Run:
-    """Points that were learned, and where the learner is after each of them"""
-
     state: Any
-    status: str
     scores: Array
     decided: Indices
     wrong: Flags
     changed: Flags
     updates: Indices  # k after each point
+    replaced: Replaced | None = None
+
+    def counters(self, before: Counters, start: int, stop: int) -> Counters:
+        """After the points start … stop−1, of which `before` counts those before start"""
+        if stop == start:
+            return before
+        return Counters(
+            before.observed + stop - start,
+            before.mistakes + int(np.count_nonzero(self.wrong[start:stop])),
+            int(self.updates[stop - 1]),
+            before.version + int(np.count_nonzero(self.changed[start:stop])),
+        )
 
 
-@dataclass
-class _Past:
-    """The retained points, as far as a warming session needs them"""
-
-    X: Array
-    indices: Indices
-
-    def add(self, X: Array, indices: Indices) -> None:
-        self.X, self.indices = np.concatenate([self.X, X]), np.concatenate([self.indices, indices])
+class Applied(NamedTuple):
+    results: list[Answer | StaleModel]  # one a request
+    change: Change
 
 
-@dataclass
-class _Taken:
-    batches: list[Batch] = field(default_factory=list)
-    runs: list[_Run] = field(default_factory=list)
-
-
-def learn(loaded: Loaded, jobs: Sequence[Job], kept: bytes = b"") -> Learned:
-    """`kept`: the retained points, which a session that warms goes live with"""
-    spec, state, status, counters = loaded.spec, loaded.state, loaded.status, loaded.counters
-    results: list[Answer | StaleModel] = []
-    answered: list[tuple[Job, Answer]] = []
-    past, taken = _past(spec, kept if status == "warming" else b""), _Taken()
-    for matched, group in groupby(jobs, key=lambda job: job.if_match):
-        for run in [list(group)] if matched is None else [[job] for job in group]:
-            if matched is not None and matched != counters.version:
-                results.append(StaleModel(counters.version))
+def apply(before: Loaded, requests: Sequence[Request], past: Batch | None = None) -> Applied:
+    """`past`: the retained points, which a session that is warming up learns its reference point from"""
+    after, results = before, list[Answer | StaleModel]()
+    runs, matched = list[Run](), list[Matched]()
+    for if_match, group in groupby(requests, key=lambda request: request.if_match):
+        for together in [list(group)] if if_match is None else [[request] for request in group]:
+            if if_match is not None and if_match != after.counters.version:
+                results.append(StaleModel(after.counters.version))
                 continue
-            batch = _joined([job.batch for job in run])
-            done = _observe(spec, state, status, counters, batch, matched is not None, past)
-            batch = batch[: len(done.scores)]
-            start = 0
-            for job in run:
-                stop = min(start + len(job.batch.X), len(done.scores))
-                mistakes = int(np.count_nonzero(done.wrong[start:stop]))
-                if stop > start:
-                    counters = Counters(
-                        counters.observed + stop - start,
-                        counters.mistakes + mistakes,
-                        int(done.updates[stop - 1]),
-                        counters.version + int(np.count_nonzero(done.changed[start:stop])),
-                    )
-                scores = done.scores[start:stop] if job.columns else None
-                answer = Answer(scores, stop - start, mistakes, counters, job.fates)
-                results.append(answer)
-                answered.append((job, answer))
-                start = stop
-            if status == "warming":
-                past.add(batch.X, batch.indices)
-            taken.batches.append(batch)
-            taken.runs.append(done)
-            state, status = done.state, done.status
-    after = Loaded(spec, loaded.revision, counters, state, status)
-    return Learned(results, _change(loaded, after, answered, taken))
+            run = learn(after, rows.joined([r.batch for r in together]), past, until_change=if_match is not None)
+            after, answers = _answered(after, run, together)
+            results += answers
+            runs.append(run)
+            if if_match is not None:
+                matched.append(Matched(if_match, answers[0].accepted, answers[0].counters.version))
+            if past is not None:
+                past = rows.joined([past, run.batch])
+    if after.counters.observed == before.counters.observed:
+        return Applied(results, Change(before))
+    return Applied(results, _recorded(before, after, runs, tuple(matched)))
 
 
-def _observe(
-    spec: Spec, state: Any, status: str, counters: Counters, batch: Batch, until_change: bool, past: _Past
-) -> _Run:
-    n = ready_at(spec, past.indices, batch.indices, counters.observed) if status == "warming" else None
-    first = _straight(spec, state, status, counters.updates, batch if n is None else batch[:n], until_change)
-    if n is None or len(first.scores) < n:
+def learn(before: Loaded, batch: Batch, past: Batch | None = None, *, until_change: bool = False) -> Run:
+    """Predict and learn each point; a session that is warming up goes live where there are enough of them"""
+    spec, observed = before.spec, before.counters.observed
+    n = None
+    if before.status == Status.WARMING:
+        past = rows.empty(spec.dimension) if past is None else past
+        n = ready_at(spec, past.indices, batch.indices, observed)
+    first = _run(spec, before.state, before.counters.updates, batch if n is None else batch[:n], until_change)
+    if n is None or len(first.batch) < n:
         return first
-    head = batch[:n]
-    live = go_live(spec, np.concatenate([past.X, head.X]), np.concatenate([past.indices, head.indices]))
-    first.changed[-1], first.updates[-1] = True, live.updates
-    rest = batch[n:] if not until_change else batch[:0]
-    second = _straight(spec, live.state, "live", live.updates, rest, until_change)
-    return _Run(
+    assert past is not None
+    live = go_live(spec, rows.joined([past, first.batch]))
+    return _spliced(spec, first, Replaced(n, live.updates, live.state), batch[n:] if not until_change else batch[:0])
+
+
+def replay(before: Loaded, entry: Entry, points: int | None = None) -> Loaded:
+    """The session after an entry of its log, or after the first so many points of it"""
+    spec, n = entry.spec or before.spec, entry.points if points is None else points
+    if entry.kind is Kind.IMPORT or (entry.points and entry.batch is None):
+        raise StateCorrupt(f"the log before position {entry.counters.observed} cannot be replayed")
+    run = replay_learner(spec, before.state, before.counters.updates, entry, n)
+    whole, counters = n == entry.points, run.counters(before.counters, 0, n) if n else entry.counters
+    if whole and counters != entry.counters:
+        raise StateCorrupt(f"the log replayed to position {counters.observed} gives other counts than it holds")
+    after = replace(
+        before,
+        spec=spec,
+        counters=counters,
+        state=run.state,
+        status=entry.status if whole else Status.LIVE if run.replaced is not None else before.status,
+    )
+    return _counted(after, run) if n else after
+
+
+def replay_learner(spec: Spec, state: Any, updates: int, entry: Entry, points: int) -> Run:
+    """What of `replay` concerns the learner"""
+    batch, replaced = (entry.batch or rows.empty(spec.dimension))[:points], entry.replaced
+    if replaced is None or replaced.after > points:
+        return _run(spec, state, updates, batch, False)
+    return _spliced(spec, _run(spec, state, updates, batch[: replaced.after], False), replaced, batch[replaced.after :])
+
+
+def _counted(after: Loaded, run: Run) -> Loaded:
+    counted, _ = tally.observe(after.tally, run.wrong)
+    return replace(after, tally=counted, confusion=confusion.counted(after.confusion, run.batch.indices, run.decided))
+
+
+def _run(spec: Spec, state: Any, updates: int, batch: Batch, until_change: bool) -> Run:
+    outcome = spec.learner.observe(state, batch.X, spec.targets(batch.indices), until_change=until_change)
+    decided, taken = spec.decide(outcome.scores), batch[: outcome.accepted]
+    wrong = decided != taken.indices
+    k = updates + np.cumsum(wrong if spec.binary else outcome.changed)
+    return Run(taken, outcome.state, outcome.scores, decided, wrong, outcome.changed, k)
+
+
+def _spliced(spec: Spec, first: Run, replaced: Replaced, rest: Batch) -> Run:
+    """`first`, then the learner is replaced, which is a new version, then the rest"""
+    changed, updates = first.changed.copy(), first.updates.copy()
+    if len(first.batch):
+        changed[-1], updates[-1] = True, replaced.updates
+    second = _run(spec, replaced.state, replaced.updates, rest, False)
+    return Run(
+        rows.joined([first.batch, second.batch]),
         second.state,
-        "live",
-        *(
-            np.concatenate([getattr(first, name), getattr(second, name)])
-            for name in ("scores", "decided", "wrong", "changed", "updates")
-        ),
+        np.concatenate([first.scores, second.scores]),
+        np.concatenate([first.decided, second.decided]),
+        np.concatenate([first.wrong, second.wrong]),
+        np.concatenate([changed, second.changed]),
+        np.concatenate([updates, second.updates]),
+        replaced,
     )
 
 
-def _straight(spec: Spec, state: Any, status: str, k: int, batch: Batch, until_change: bool) -> _Run:
-    outcome = spec.learner.observe(state, batch.X, spec.targets(batch.indices), until_change=until_change)
-    decided = spec.decide(outcome.scores)
-    wrong = decided != batch.indices[: outcome.accepted]
-    updates = k + np.cumsum(wrong if spec.binary else outcome.changed)
-    return _Run(outcome.state, status, outcome.scores, decided, wrong, outcome.changed, updates)
+def _answered(before: Loaded, run: Run, requests: Sequence[Request]) -> tuple[Loaded, list[Answer]]:
+    """The answers of requests that were learned in one run, and the session after them, uncounted"""
+    counters, start, answers = before.counters, 0, []
+    for request in requests:
+        stop = min(start + len(request.batch), len(run.batch))
+        counters = run.counters(counters, start, stop)
+        mistakes = int(np.count_nonzero(run.wrong[start:stop]))
+        scores = run.scores[start:stop] if request.columns else None
+        answers.append(Answer(scores, stop - start, mistakes, counters, request.fates))
+        start = stop
+    status = Status.LIVE if run.replaced is not None else before.status
+    return replace(before, counters=counters, state=run.state, status=status), answers
 
 
-def _past(spec: Spec, kept: bytes) -> _Past:
-    rows = np.frombuffer(kept, dtype="<f8").reshape(-1, spec.dimension + 1)
-    return _Past(np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64))
-
-
-def _joined(batches: list[Batch]) -> Batch:
-    if len(batches) == 1:
-        return batches[0]
-    truth = None
-    if any(batch.truth is not None for batch in batches):
-        truth = np.concatenate([_truth(batch) for batch in batches])
-    X, indices = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("X", "indices"))
-    return Batch(X, indices, truth)
-
-
-def _stacked(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _truth(batch: Batch) -> Array:
-    return np.full_like(batch.X, np.nan) if batch.truth is None else batch.truth
-
-
-# ------------------------------------------------------------------------------ what is written
-
-
-def _change(before: Loaded, after: Loaded, answered: list[tuple[Job, Answer]], taken: _Taken) -> Change:
-    spec = before.spec
-    if after.counters.observed == before.counters.observed:
-        return Change(after.state, after.counters, after.status, before.tally)
-    batch = _joined(taken.batches)
-    decided, wrong = (_stacked([getattr(run, name) for run in taken.runs]) for name in ("decided", "wrong"))
-    counted = tally.observe(before.tally, wrong)
-    rows = min(len(batch.X), spec.keep_points)
-    newest = slice(len(batch.X) - rows, None)
-    block = np.column_stack([batch.X[newest], batch.indices[newest]]).tobytes() if rows else b""
-    events = [("commit", _event(before, after, answered, batch, decided))] if spec.keep_events else []
-    events += [("alarm", orjson.dumps({"kind": "drift", "observed": int(at)})) for at in counted.alarms]
-    return Change(
-        after.state,
+def _recorded(before: Loaded, after: Loaded, runs: list[Run], matched: tuple[Matched, ...]) -> Change:
+    """The session with its counts, and the entry of the log"""
+    batch, start, replaced = rows.joined([run.batch for run in runs]), 0, None
+    for run in runs:
+        if run.replaced is not None:
+            replaced = replace(run.replaced, after=start + run.replaced.after)
+        start += len(run.batch)
+    decided, wrong = _stacked(runs, lambda run: run.decided), _stacked(runs, lambda run: run.wrong)
+    counted, alarms = tally.observe(before.tally, wrong)
+    after = replace(after, tally=counted, confusion=confusion.counted(before.confusion, batch.indices, decided))
+    kept = before.spec.keep_points > 0
+    entry = Entry(
+        Kind.POINTS,
         after.counters,
         after.status,
-        counted.tally,
-        events=events,
-        block=block,
-        rows=rows,
-        confusion=tally.confusion(batch.indices, decided, len(spec.labels)),
-        log=counted.log.tolist(),
+        len(batch),
+        batch if kept else None,
+        decided if kept else None,
+        matched,
+        alarms,
+        replaced if kept else None,
     )
+    return Change(after, entry)
 
 
-def _event(before: Loaded, after: Loaded, answered: list[tuple[Job, Answer]], batch: Batch, decided: Indices) -> bytes:
-    """Where the stream is now, the new classifier if it changed, and a sample of the points"""
-    spec, counters, some = before.spec, after.counters, slice(None, SAMPLE)
-    event: dict[str, Any] = {
-        "from": before.counters.observed,
-        "observed": counters.observed,
-        "mistakes": counters.mistakes,
-        "updates": counters.updates,
-        "version": counters.version,
-        "status": after.status,
-        "requests": [
-            {"if_match": job.if_match, "accepted": a.accepted, "version": a.counters.version}
-            for job, a in answered
-            if job.if_match is not None
-        ],
-        "points": batch.X[some].tolist(),
-        "labels": list(spec.named(batch.indices[some])),
-        "predictions": list(spec.named(decided[some])),
-    }
-    if batch.truth is not None:
-        event["truth"] = [None if np.isnan(row[0]) else row.tolist() for row in batch.truth[some]]
-    if counters.version != before.counters.version:
-        event |= classifier(spec, after.state)
-    return orjson.dumps(event, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def classifier(spec: Spec, state: Any) -> dict[str, Any]:
-    """What of the published model can change"""
-    model = published(spec, state)
-    return {name: model[name] for name in ("reference", "weights", "sigma", "budget", "threshold")}
+def _stacked(runs: list[Run], column: Callable[[Run], NDArray[Any]]) -> NDArray[Any]:
+    return column(runs[0]) if len(runs) == 1 else np.concatenate([column(run) for run in runs])

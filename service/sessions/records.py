@@ -1,13 +1,61 @@
-"""What is kept of a session, and what one commit writes: plain frozen records, without a store."""
+"""What is kept of a session and of one commit: plain frozen records that know no store and no web.
+
+A session is one state and one log. `Loaded` is the state at a revision. `Entry` is what one commit adds to the log: the
+points as they came, or how the session was changed otherwise. Replaying the entries behind a checkpoint gives the
+state, bit for bit (apply.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple
 
+from service.sessions.confusion import Confusion
+from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 from service.sessions.tally import Tally
+
+
+class Status(StrEnum):
+    WARMING = "warming"  # the learner runs at the origin until there are enough points to learn a reference point
+    LIVE = "live"
+    REPLAYING = "replaying"  # a fork that another session's log is being replayed into
+    FAILED = "failed"  # a fork whose replay could not be finished
+
+
+class Kind(StrEnum):
+    """What an entry of the log is about"""
+
+    POINTS = "points"
+    PROMOTION = "promotion"  # the learner was begun anew from a fit
+    BUDGET = "budget"  # the estimate of a strategic budget was begun anew
+    SETTINGS = "settings"  # the name, the time to live or keep_points
+    IMPORT = "import"  # where the log of an imported or forked session begins
+    REPLAYED = "replayed"  # a fork has come to its position, or failed
+    FIT = "fit"  # a fit's new status; written by the fit queue
+
+
+class EntryId(NamedTuple):
+    """`<observed>-<number>`: the points learned when it was written, and the count of entries, which never repeats"""
+
+    observed: int = 0
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.observed}-{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> EntryId:
+        found = re.fullmatch(r"(\d{1,18})-(\d{1,18})", text)
+        if found is None:
+            raise ValueError(f"{text[:50]!r} is no id of a log entry")
+        return cls(int(found[1]), int(found[2]))
+
+
+NO_ENTRY = EntryId()
 
 
 @dataclass(frozen=True)
@@ -19,15 +67,34 @@ class Counters:
 
 
 @dataclass(frozen=True)
+class Fork:
+    """Where a fork's points come from"""
+
+    session: str
+    at: int  # the position it is replayed to
+    first: int  # the position its replay began at
+    exact: bool  # the same settings: promotions and learned reference points are taken over as the log has them
+    reached: str = "0-0"  # the entry of the source's log that it has come to
+    status: str = Status.LIVE  # what it would be if it were not replaying: live or warming
+    failure: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class Loaded:
-    """A session as the store has it at a revision."""
+    """A session at a revision."""
 
     spec: Spec
     revision: int
     counters: Counters
     state: Any
-    status: str = "live"  # or warming
+    status: str = Status.LIVE
     tally: Tally = field(default_factory=Tally)
+    confusion: Confusion = field(default_factory=Confusion)
+    opened: Spec | None = None  # as it was opened, if that has changed since
+    fork: Fork | None = None
+    newest: EntryId = NO_ENTRY  # of its log
+    learner_at: EntryId = NO_ENTRY  # the entry behind which the stored learner stands: those since are replayed
+    checkpoints: tuple[EntryId, ...] = ()  # entries that carry a checkpoint, oldest first
 
 
 @dataclass(frozen=True)
@@ -37,29 +104,64 @@ class Listed:
     spec: Spec
     counters: Counters
     status: str
+    fork: Fork | None = None
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """The learner was replaced after so many points of an entry: by warm-up, a promotion or a new estimate"""
+
+    after: int
+    updates: int
+    state: Any
+
+
+@dataclass(frozen=True)
+class Matched:
+    """A request with If-Match, and how far it was taken"""
+
+    if_match: int
+    accepted: int
+    version: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one commit adds to the log."""
+
+    kind: Kind
+    counters: Counters  # after it
+    status: str
+    points: int = 0  # how many were learned
+    batch: Batch | None = None  # they, if the session keeps any
+    predicted: Any = None  # the class index decided for each, before it was learned
+    matched: tuple[Matched, ...] = ()
+    alarms: tuple[int, ...] = ()  # positions at which drift was found
+    replaced: Replaced | None = None
+    spec: Spec | None = None  # if it changed
+    fit: str | None = None  # which was promoted, or whose status changed
+    fit_status: str | None = None
+    checkpoint: bytes = b""  # the session after it (checkpoint.py)
+
+    @property
+    def first(self) -> int:
+        """The position of its first point"""
+        return self.counters.observed - self.points
 
 
 @dataclass(frozen=True)
 class Change:
-    """All that one commit writes."""
+    """All that one commit writes: the session after it, the entry, and what belongs to its requests."""
 
-    state: Any
-    counters: Counters
-    status: str
-    tally: Tally
-    spec: Spec | None = None  # if it changes
-    events: Sequence[tuple[str, bytes]] = ()  # name, JSON
-    block: bytes = b""  # of retained points
-    rows: int = 0
-    confusion: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    log: Sequence[int] = ()
-    learned_ids: Sequence[str] = ()
+    after: Loaded
+    entry: Entry | None = None  # None: nothing but answers
     answers: Sequence[tuple[str, bytes]] = ()  # idempotency key, answer
+    learned_ids: Sequence[str] = ()  # late labels
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """What became of an id: it waits with a point, was learned, has expired, or was never heard of."""
+    """What became of an id: its point waits for a label, was learned, has expired, or no point had it."""
 
     status: Literal["waiting", "learned", "expired", "unknown"]
     point: bytes = b""
@@ -67,9 +169,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Kept:
-    """A whole session, for a snapshot or a picture."""
+    """A whole session, for a snapshot"""
 
     loaded: Loaded
-    points: bytes
-    confusion: dict[tuple[int, int], int]
-    log: list[int]
+    batch: Batch  # the retained points

@@ -1,7 +1,11 @@
-"""Labelled points as arrays, and as rows of float64: the coordinates, then the label's index."""
+"""Labelled points as arrays and as bytes: n×(d+1) little-endian float64, the coordinates, then the label's index.
+
+This is the one place where rows are encoded and decoded: bodies, the log, snapshots and fits all hold them so.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,14 +13,54 @@ from numpy.typing import NDArray
 
 from service.geometry import Array
 
+Indices = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class Batch:
     """Labelled points, checked: coordinates in the session's ball, labels as class indices."""
 
     X: Array
-    indices: NDArray[np.int64]
+    indices: Indices
     truth: Array | None = None  # where the points were before their agents moved them; to be shown, not learned
+
+    def __len__(self) -> int:
+        return len(self.X)
 
     def __getitem__(self, rows: slice) -> Batch:
         return Batch(self.X[rows], self.indices[rows], None if self.truth is None else self.truth[rows])
+
+
+def pack(batch: Batch) -> bytes:
+    n, d = batch.X.shape
+    rows = np.empty((n, d + 1), dtype="<f8")
+    rows[:, :d], rows[:, d] = batch.X, batch.indices
+    return rows.tobytes()
+
+
+def table(data: bytes, d: int) -> Array:
+    """n×(d+1), a view"""
+    return np.frombuffer(data, dtype="<f8").reshape(-1, d + 1)
+
+
+def unpack(data: bytes, d: int) -> Batch:
+    rows = table(data, d)
+    return Batch(np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64))
+
+
+def row_bytes(d: int) -> int:
+    return 8 * (d + 1)
+
+
+def empty(d: int) -> Batch:
+    return Batch(np.empty((0, d)), np.empty(0, dtype=np.int64))
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """One after another; where some have true points, those of the others are NaN"""
+    if len(batches) == 1:
+        return batches[0]
+    truth = None
+    if any(batch.truth is not None for batch in batches):
+        truth = np.concatenate([np.full_like(b.X, np.nan) if b.truth is None else b.truth for b in batches])
+    return Batch(np.concatenate([b.X for b in batches]), np.concatenate([b.indices for b in batches]), truth)

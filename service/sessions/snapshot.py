@@ -23,6 +23,8 @@ import numpy as np
 from service.errors import HorocycleError, InvalidSnapshot, StateCorrupt
 from service.geometry import RADIUS_LIMIT, require_ball
 from service.learners import decode, encode, second_order
+from service.sessions import rows
+from service.sessions.confusion import from_cells
 from service.sessions.records import Counters, Kept, Loaded
 from service.sessions.spec import Spec, asked
 from service.sessions.tally import BLOCK, DELTA, THRESHOLD, Tally
@@ -32,8 +34,6 @@ FORMAT, VERSION = "horocycle-snapshot", 1
 LARGEST_WEIGHT = 1e100
 #: A count that is larger is no count of points, and near the end of what Redis adds up.
 LARGEST_COUNT = 2**53
-#: Redis takes a command of a million arguments; a cell of the confusion is two.
-MOST_CELLS = 500_000
 
 
 def export(kept: Kept) -> dict[str, Any]:
@@ -46,9 +46,9 @@ def export(kept: Kept) -> dict[str, Any]:
         "status": loaded.status,
         "state": _text(encode(loaded.state)),
         "tally": _text(loaded.tally.pack()),
-        "points": _text(kept.points),
-        "confusion": [[i, j, n] for (i, j), n in sorted(kept.confusion.items())],
-        "log": kept.log,
+        "points": _text(rows.pack(kept.batch)),
+        "confusion": [list(cell) for cell in loaded.confusion.cells()],
+        "log": loaded.tally.log.tolist(),
     }
     return {**document, "digest": _digest(document)}
 
@@ -69,20 +69,21 @@ def read(document: dict[str, Any], spec: Spec) -> Kept:
     """The session of a checked snapshot, under `spec`: what the snapshot's session asked for, as a new session"""
     try:
         state, points = decode(_bytes(document["state"])), _bytes(document["points"])
-        tally = Tally.unpack(_bytes(document["tally"]))
         counters = Counters(**{f.name: _count(document["counters"][f.name]) for f in fields(Counters)})
-        confusion = {(_count(i), _count(j)): _count(n) for i, j, n in document["confusion"]}
+        cells = {(_count(i), _count(j)): _count(n) for i, j, n in document["confusion"]}
         log = [_count(n) for n in document["log"]]
+        tally = Tally.unpack(_bytes(document["tally"]), np.array(log, dtype="<u2").tobytes())
         status = document["status"]
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError, StateCorrupt) as error:
         raise InvalidSnapshot(f"the snapshot is malformed: {reprlib.repr(str(error))}") from error
     _check_state(spec, state)
     _check_points(spec, points, counters.observed)
-    _check_counts(spec, counters, confusion, log)
+    _check_counts(spec, counters, cells, log)
     _check_tally(tally, counters.observed)
     if status not in ("warming", "live") or (status == "warming" and not spec.warmup):
         raise InvalidSnapshot(f"the status of the snapshot is {reprlib.repr(status)}")
-    return Kept(Loaded(spec, 0, counters, state, status, tally), points, confusion, log)
+    confusion = from_cells([(i, j, n) for (i, j), n in cells.items()])
+    return Kept(Loaded(spec, 0, counters, state, status, tally, confusion), rows.unpack(points, spec.dimension))
 
 
 def _check_state(spec: Spec, state: Any) -> None:
@@ -131,7 +132,7 @@ def _check_member(state: Any, first: Any) -> None:
 def _check_counts(spec: Spec, counters: Counters, confusion: dict[tuple[int, int], int], log: list[int]) -> None:
     """That the confusion and the log count what the counters do"""
     K, wrong = len(spec.labels), sum(n for (i, j), n in confusion.items() if i != j)
-    if any(i >= K or j >= K for i, j in confusion) or len(confusion) > MOST_CELLS:
+    if any(i >= K or j >= K for i, j in confusion):
         raise InvalidSnapshot("the confusion of the snapshot does not fit its session")
     if (sum(confusion.values()), wrong) != (counters.observed, counters.mistakes):
         raise InvalidSnapshot("the confusion of the snapshot does not fit its counters")
@@ -148,14 +149,14 @@ def _check_tally(tally: Tally, observed: int) -> None:
 
 
 def _check_points(spec: Spec, points: bytes, observed: int) -> None:
-    if len(points) % (8 * (spec.dimension + 1)):
+    if len(points) % rows.row_bytes(spec.dimension):
         raise InvalidSnapshot("the points of the snapshot are not whole rows")
-    rows = np.frombuffer(points, dtype="<f8").reshape(-1, spec.dimension + 1)
-    if len(rows) > observed:
+    table = rows.table(points, spec.dimension)
+    if len(table) > observed:
         raise InvalidSnapshot("the snapshot has more points than were observed")
-    if len(rows):
-        require_ball(np.ascontiguousarray(rows[:, :-1]), spec.dimension, c=spec.curvature)
-    if not np.isin(rows[:, -1], np.arange(len(spec.labels))).all():
+    if len(table):
+        require_ball(np.ascontiguousarray(table[:, :-1]), spec.dimension, c=spec.curvature)
+    if not np.isin(table[:, -1], np.arange(len(spec.labels))).all():
         raise InvalidSnapshot("the points of the snapshot have labels that its session has not")
 
 

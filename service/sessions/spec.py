@@ -6,8 +6,9 @@ the caller's own; inside, a label is its index, and a learner sees signs (two cl
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -35,7 +36,6 @@ class Spec:
     budget: float  # α, or where its estimate starts
     estimate: bool
     keep_points: int
-    keep_events: int
     ttl_seconds: int | None
     name: str | None
     created_at: str
@@ -82,9 +82,14 @@ class Spec:
         return (scores >= 0).astype(np.int64) if self.binary else np.argmax(scores, axis=1).astype(np.int64)
 
     def named(self, indices: NDArray[np.int64]) -> Any:
-        """Class indices as the caller's labels, ready for JSON"""
+        """Class indices as the caller's labels, ready for JSON: an array of integers, or a list"""
         labels = self.label_array[indices]
         return labels if labels.dtype == np.int64 else labels.tolist()
+
+    def names(self, indices: NDArray[np.int64]) -> list[Label]:
+        """Class indices as the caller's labels, in a list"""
+        found: list[Label] = self.label_array[indices].tolist()
+        return found
 
 
 _LEARNERS: dict[str, Learner[Any]] = {
@@ -129,6 +134,15 @@ def published(spec: Spec, state: Any) -> dict[str, Any]:
     }
 
 
+def spec_to_json(spec: Spec) -> str:
+    return json.dumps({f.name: getattr(spec, f.name) for f in fields(spec)})
+
+
+def spec_from_json(text: str | bytes) -> Spec:
+    found = json.loads(text)
+    return Spec(**{**found, "reference": tuple(found["reference"]), "labels": tuple(found["labels"])})
+
+
 def asked(spec: Spec) -> dict[str, Any]:
     """What was asked for when the session was opened, in the words of POST /sessions"""
     learned = {"learn": {"warmup": spec.warmup, "method": spec.method}}
@@ -141,7 +155,6 @@ def asked(spec: Spec) -> dict[str, Any]:
         "a": spec.a,
         "budget": {"estimate": {"initial": spec.budget}} if spec.estimate else spec.budget,
         "keep_points": spec.keep_points,
-        "keep_events": spec.keep_events,
         "ttl_seconds": spec.ttl_seconds,
         "name": spec.name,
     }

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from service.errors import StateCorrupt
 from service.learners import loops
 
-#: How many points the window looks back, and how many one entry of the log stands for.
-WINDOW, BLOCK = 1000, 1000
+#: How many points the window looks back, how many one entry of the log stands for, how many of its entries are kept.
+WINDOW, BLOCK, LOGGED = 1000, 1000, 1000
 DELTA, THRESHOLD = 0.02, 50.0
 
 _PACKED = struct.Struct("<QQQQddQQ125s")
@@ -40,6 +40,7 @@ class Tally:
     alarms: int = 0
     last_alarm: int = 0  # the position of the newest
     window: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(WINDOW, dtype=np.uint8))  # a ring: 1 = mistake
+    log: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, dtype=np.uint16))  # mistakes a full block
 
     @property
     def window_size(self) -> int:
@@ -54,41 +55,30 @@ class Tally:
         return self.m - self.low
 
     def pack(self) -> bytes:
+        """All but the log, which changes once in BLOCK points and is stored apart"""
         numbers = (self.seen, self.block, self.n, self.errors, self.m, self.low, self.alarms, self.last_alarm)
         return _PACKED.pack(*numbers, np.packbits(self.window).tobytes())
 
     @classmethod
-    def unpack(cls, data: bytes) -> Tally:
+    def unpack(cls, data: bytes, log: bytes = b"") -> Tally:
         try:
             seen, block, n, errors, m, low, alarms, last, bits = _PACKED.unpack(data)
         except struct.error as error:
             raise StateCorrupt("the stored tally is damaged") from error
         window = np.unpackbits(np.frombuffer(bits, dtype=np.uint8))
-        return cls(seen, block, n, errors, m, low, alarms, last, window)
+        return cls(seen, block, n, errors, m, low, alarms, last, window, np.frombuffer(log, dtype="<u2"))
+
+    def pack_log(self) -> bytes:
+        return self.log.astype("<u2").tobytes()
 
 
-@dataclass(frozen=True)
-class Counted:
-    tally: Tally
-    log: NDArray[np.int64]  # mistakes in each block that became full
-    alarms: NDArray[np.int64]  # the positions at which drift was found
-
-
-def observe(tally: Tally, wrong: NDArray[np.bool_]) -> Counted:
-    """Count a run of points; `wrong` says which were mistakes."""
+def observe(tally: Tally, wrong: NDArray[np.bool_]) -> tuple[Tally, tuple[int, ...]]:
+    """Count a run of points, of which `wrong` were mistakes; and the positions at which drift was found"""
     t = tally
-    window, block, n, errors, m, low, log, alarms = loops.tally(
+    window, block, n, errors, m, low, full, alarms = loops.tally(
         wrong, t.window, t.seen, t.block, t.n, t.errors, t.m, t.low, BLOCK, DELTA, THRESHOLD
     )
     last = int(alarms[-1]) if len(alarms) else t.last_alarm
-    counted = Tally(t.seen + len(wrong), block, n, errors, m, low, t.alarms + len(alarms), last, window)
-    return Counted(counted, log, alarms)
-
-
-def confusion(indices: NDArray[np.int64], decided: NDArray[np.int64], K: int) -> dict[tuple[int, int], int]:
-    """(true class, predicted class) → how often; only what occurred"""
-    codes = indices * K + decided
-    if K > 64:  # too many cells to count them all
-        found, counts = np.unique(codes, return_counts=True)
-        return {divmod(int(code), K): int(count) for code, count in zip(found, counts, strict=True)}
-    return {divmod(code, K): count for code, count in enumerate(np.bincount(codes).tolist()) if count}
+    log = np.concatenate([t.log, full.astype(np.uint16)])[-LOGGED:] if len(full) else t.log
+    counted = Tally(t.seen + len(wrong), block, n, errors, m, low, t.alarms + len(alarms), last, window, log)
+    return counted, tuple(alarms.tolist())

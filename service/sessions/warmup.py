@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.batch import reference_point as reference
-from service.geometry import Array
 from service.learners import one_vs_rest
+from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 
 
@@ -47,9 +47,9 @@ def ready_at(spec: Spec, before: NDArray[np.int64], new: NDArray[np.int64], obse
     return int(np.argmax(good)) + 1 if good.any() else None
 
 
-def go_live(spec: Spec, X: Array, indices: NDArray[np.int64]) -> Live:
+def go_live(spec: Spec, past: Batch) -> Live:
     """The learner at its learned reference point, after the replay of the newest points"""
-    X, indices = X[-spec.keep_points :], indices[-spec.keep_points :]
+    X, indices = past.X[-spec.keep_points :], past.indices[-spec.keep_points :]
     if spec.binary:
         learned = reference.learn(X, np.where(indices == 1, 1, -1), spec.method, c=spec.curvature)
         first = replace(spec, reference=tuple(learned.p)).first_state()

@@ -1,6 +1,7 @@
-"""The line to Redis: one command at a time, by a deadline, and what it means when no reply came.
+"""The connection to Redis: commands by a deadline, and what it means when no reply came.
 
-redis-py's own retries are off: a command whose reply was lost may have run.
+redis-py's own retries are off: a command whose reply was lost may have run. Nobody is refused for want of a connection:
+when all of them are in use, the next caller waits.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hiredis import pack_command
-from redis.asyncio.connection import ConnectionPool
+from redis.asyncio.connection import BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
@@ -27,18 +28,27 @@ from redis.exceptions import (
 from service.errors import OutcomeUnknown, StoreFull, StoreReadOnly, StoreUnavailable
 from service.store import scripts
 from service.store.keys import epoch_key, server_key
+from service.store.scripts import Script
 
 CUT_OFF = (ConnectionError, TimeoutError, asyncio.TimeoutError, OSError)
 
 
-class Link:
+#: Connections of one process.
+CONNECTIONS = 32
+
+
+class Connection:
+    """What the store, the fit queue and the followers of logs share"""
+
     def __init__(self, url: str, *, deadline: float = 5.0) -> None:
-        self._deadline = deadline
-        self._pool = ConnectionPool.from_url(
+        self.deadline = deadline
+        self._pool = BlockingConnectionPool.from_url(
             url,
+            max_connections=CONNECTIONS,
+            timeout=deadline,
             protocol=2,  # replies have the same shapes whatever the client's default
             retry=Retry(NoBackoff(), 0),
-            socket_timeout=None,  # redis-py's own would end a wait for events; deadlines are ours
+            socket_timeout=None,  # redis-py's own would end a blocking read; deadlines are set a call
             socket_connect_timeout=deadline,
             redis_connect_func=self._connected,
         )
@@ -67,15 +77,22 @@ class Link:
     async def ping(self) -> None:
         await self.call("PING")
 
-    # ------------------------------------------------------------------------------ the wire
+    # -------------------------------------------------------------------------------- commands
 
     async def script(
-        self, script: str, keys: Sequence[str], *args: Any, lost: type[Exception] = StoreUnavailable
+        self,
+        script: Script,
+        keys: Sequence[str],
+        *args: Any,
+        lost: type[Exception] = StoreUnavailable,
+        first: Sequence[tuple[Any, ...]] = (),
     ) -> Any:
+        """Run a script; `first`: commands to be sent before it in the same round trip"""
         try:
-            return await self.call("EVALSHA", scripts.DIGESTS[script], len(keys), *keys, *args, lost=lost)
+            replies = await self.calls([*first, ("EVALSHA", script.digest, len(keys), *keys, *args)], lost=lost)
         except NoScriptError:
-            return await self.call("EVAL", script, len(keys), *keys, *args, lost=lost)
+            replies = await self.calls([*first, ("EVAL", script.text, len(keys), *keys, *args)], lost=lost)
+        return replies[-1]
 
     async def call(self, *command: Any, lost: type[Exception] = StoreUnavailable, patience: float | None = None) -> Any:
         """One command. `lost` says what it means when it was sent and no reply came."""
@@ -90,13 +107,13 @@ class Link:
     ) -> list[Any]:
         """Commands in one round trip; the first that is refused is raised, and no later reply is read"""
         try:
-            async with asyncio.timeout(self._deadline):
+            async with asyncio.timeout(self.deadline):
                 connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
         except (*CUT_OFF, BusyLoadingError) as error:
             self._epoch = None
             raise StoreUnavailable("the store does not answer") from error
         try:
-            async with asyncio.timeout(patience or self._deadline):
+            async with asyncio.timeout(patience or self.deadline):
                 await connection.send_packed_command([b"".join(map(pack_command, commands))])
                 return [await connection.read_response() for _ in commands]
         except CUT_OFF as error:

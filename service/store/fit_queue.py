@@ -29,16 +29,18 @@ from service.errors import (
     UnknownFit,
 )
 from service.store import scripts
-from service.store.connection import Link
+from service.store.connection import Connection
 from service.store.keys import (
-    events_key,
     fit_models_key,
     fit_points_key,
     fit_queue_key,
     fits_key,
-    session_key,
+    log_key,
     session_keys,
+    spare_key,
+    state_key,
 )
+from service.store.scripts import FitReply
 
 #: Milliseconds that a worker may be silent before its fit is another's.
 LEASE = 10_000
@@ -65,7 +67,10 @@ def name_of(key: str | None) -> str:
     return secrets.token_hex(8) if key is None else blake2b(key.encode(), digest_size=8).hexdigest()
 
 
-class Fits(Link):
+class FitQueue:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
     # -------------------------------------------------------------------------- who asks for it
 
     async def submit(
@@ -76,7 +81,6 @@ class Fits(Link):
         recipe: dict[str, Any],
         points: bytes,
         *,
-        keep_events: int,
         ttl: int,
     ) -> bool:
         """Queue a fit; False: it was asked for before, with the same body. First its points, then the queue, so that
@@ -84,25 +88,25 @@ class Fits(Link):
         name, pieces = secrets.token_hex(8), range(0, len(points), PIECE)
         for number, at in enumerate(pieces):
             piece = (name, number, points[at : at + PIECE], ttl)
-            if not await self.script(scripts.FIT_BRING, [session_key(sid), fit_points_key(sid)], *piece):
+            if not await self._connection.script(scripts.FIT_BRING, [state_key(sid), fit_points_key(sid)], *piece):
                 raise SessionGone(sid)
-        await self.call("ZADD", fit_queue_key(), time.time(), f"{sid} {fit}", lost=OutcomeUnknown)
-        arguments = (fit, fingerprint, json.dumps(recipe), keep_events, KEEP_FITS, ttl, name, len(pieces))
+        await self._connection.call("ZADD", fit_queue_key(), time.time(), f"{sid} {fit}", lost=OutcomeUnknown)
+        arguments = (fit, fingerprint, json.dumps(recipe), KEEP_FITS, ttl, name, len(pieces))
         keys = [*_keys(sid), *session_keys(sid)]
-        reply = await self.script(scripts.FIT_OPEN, keys, *arguments, lost=OutcomeUnknown)
-        if reply == 0:
+        reply = await self._connection.script(scripts.FIT_OPEN, keys, *arguments, lost=OutcomeUnknown)
+        if reply == FitReply.GONE:
             raise SessionGone(sid)
-        if reply == -2:
+        if reply == FitReply.POINTS_GONE:
             raise StoreUnavailable("the store took too long over the points")
-        if reply == 3:
+        if reply == FitReply.KEY_REUSED:
             raise KeyReused
-        if reply == -1:
+        if reply == FitReply.TOO_MANY:
             raise RateLimited(f"{KEEP_FITS} fits of this session are unfinished", limit=KEEP_FITS)
-        return bool(reply == 1)
+        return bool(reply == FitReply.QUEUED)
 
     async def known(self, sid: str, fit: str, fingerprint: bytes) -> bool:
         """Whether it was asked for before; with another body is an error"""
-        before = await self.call("HGET", fits_key(sid), f"{fit}:fingerprint")
+        before = await self._connection.call("HGET", fits_key(sid), f"{fit}:fingerprint")
         if before not in (None, fingerprint):
             raise KeyReused
         return before is not None
@@ -115,27 +119,27 @@ class Fits(Link):
 
     async def all(self, sid: str) -> list[dict[str, Any]]:
         """The fits of a session, newest first"""
-        flat = await self.call("HGETALL", fits_key(sid))
+        flat = await self._connection.call("HGETALL", fits_key(sid))
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         order = fields.get(b"order", b"").decode().split()
         return [_shown(fit, fields) for fit in reversed(order)]
 
     async def cancel(self, sid: str, fit: str) -> None:
         """End a fit that is under way; forget one that has ended"""
-        if await self.script(scripts.FIT_CANCEL, _keys(sid), fit, lost=OutcomeUnknown) == 0:
+        if await self._connection.script(scripts.FIT_CANCEL, _keys(sid), fit, lost=OutcomeUnknown) == 0:
             raise UnknownFit(fit)
-        await self.call("ZREM", fit_queue_key(), f"{sid} {fit}")
+        await self._connection.call("ZREM", fit_queue_key(), f"{sid} {fit}")
 
     async def model(self, sid: str, fit: str) -> bytes:
         """The packed classifier of a fit that is done"""
-        found: bytes | None = await self.call("HGET", fit_models_key(sid), fit)
+        found: bytes | None = await self._connection.call("HGET", fit_models_key(sid), fit)
         if found is None:
             raise FitNotReady(fit, (await self.look(sid, fit))["status"])
         return found
 
     async def owner(self, sid: str, fit: str) -> str:
         """Who worked on it last. A fit may be forgotten and asked for anew under its key; no owner comes twice."""
-        return (await self.call("HGET", fits_key(sid), f"{fit}:owner") or b"").decode()
+        return (await self._connection.call("HGET", fits_key(sid), f"{fit}:owner") or b"").decode()
 
     # ------------------------------------------------------------------------- who works on it
 
@@ -146,33 +150,37 @@ class Fits(Link):
             for entry, since in zip(due[::2], due[1::2], strict=True):
                 sid, fit = entry.decode().split()
                 owner = os.urandom(8).hex().encode()
-                reply = await self.script(scripts.FIT_CLAIM, _keys(sid), fit, owner, LEASE, MOST_ATTEMPTS)
+                reply = await self._connection.script(scripts.FIT_CLAIM, _keys(sid), fit, owner, LEASE, MOST_ATTEMPTS)
                 if isinstance(reply, list):
                     await self._look_again(sid, fit)
                     recipe, name, pieces = reply
                     return Job(sid, fit, owner, json.loads(recipe), await self._points(sid, name, int(pieces)))
                 if reply > 0:
-                    await self.call("ZADD", fit_queue_key(), time.time() + reply / 1000, entry)
+                    await self._connection.call("ZADD", fit_queue_key(), time.time() + reply / 1000, entry)
                 elif reply == 0 or time.time() - float(since) > FORGOTTEN:
-                    await self.call("ZREM", fit_queue_key(), entry)
+                    await self._connection.call("ZREM", fit_queue_key(), entry)
                 else:
                     passed += 1
         return None
 
     async def _points(self, sid: str, name: bytes, pieces: int) -> bytes:
         """All of them, or none if the fit was cancelled just now (not through Lua: it would copy them)"""
-        found = [await self.call("HGET", fit_points_key(sid), name + b":%d" % number) for number in range(pieces)]
+        found = [
+            await self._connection.call("HGET", fit_points_key(sid), name + b":%d" % number) for number in range(pieces)
+        ]
         return b"" if None in found else b"".join(found)
 
     async def _due(self, passed: int) -> list[bytes]:
         """Entries to look at now, each with since when, behind those that were passed over"""
         span = ("-inf", time.time(), "WITHSCORES", "LIMIT", passed, 16)
-        found: list[bytes] = await self.call("ZRANGEBYSCORE", fit_queue_key(), *span)
+        found: list[bytes] = await self._connection.call("ZRANGEBYSCORE", fit_queue_key(), *span)
         return found
 
     async def beat(self, job: Job, progress: float) -> bool:
         """Still at it; False: stop"""
-        reply = await self.script(scripts.FIT_BEAT, _keys(job.session)[:1], job.fit, job.owner, LEASE, repr(progress))
+        reply = await self._connection.script(
+            scripts.FIT_BEAT, _keys(job.session), job.fit, job.owner, LEASE, repr(progress)
+        )
         if reply:
             await self._look_again(job.session, job.fit)
         return bool(reply)
@@ -185,20 +193,20 @@ class Fits(Link):
 
     async def again(self, job: Job) -> None:
         """Its process died: back into the queue"""
-        if await self.script(scripts.FIT_SETTLE, _keys(job.session), job.fit, job.owner, "queued"):
-            await self.call("ZADD", fit_queue_key(), time.time(), f"{job.session} {job.fit}")
+        if await self._connection.script(scripts.FIT_SETTLE, _keys(job.session), job.fit, job.owner, "queued"):
+            await self._connection.call("ZADD", fit_queue_key(), time.time(), f"{job.session} {job.fit}")
 
     async def _settle(self, job: Job, status: str, field: str, value: str, model: bytes = b"") -> None:
         arguments = (job.fit, job.owner, status, field, value, model)
-        if await self.script(scripts.FIT_SETTLE, _keys(job.session), *arguments):
-            await self.call("ZREM", fit_queue_key(), f"{job.session} {job.fit}")
+        if await self._connection.script(scripts.FIT_SETTLE, _keys(job.session), *arguments):
+            await self._connection.call("ZREM", fit_queue_key(), f"{job.session} {job.fit}")
 
     async def _look_again(self, sid: str, fit: str) -> None:
-        await self.call("ZADD", fit_queue_key(), "XX", time.time() + LEASE / 1000, f"{sid} {fit}")
+        await self._connection.call("ZADD", fit_queue_key(), "XX", time.time() + LEASE / 1000, f"{sid} {fit}")
 
 
 def _keys(sid: str) -> list[str]:
-    return [key(sid) for key in (fits_key, session_key, events_key, fit_points_key, fit_models_key)]
+    return [key(sid) for key in (fits_key, state_key, log_key, spare_key, fit_points_key, fit_models_key)]
 
 
 def _shown(fit: str, fields: dict[bytes, bytes]) -> dict[str, Any]:

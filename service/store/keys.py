@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+#: The number in every key's prefix.
+FORMAT = 2
+
 
 def _key(sid: str, what: str) -> str:
-    return f"hc:1:{{{sid}}}:{what}"
+    return f"hc:2:{{{sid}}}:{what}"
 
 
 def born_key(sid: str) -> str:
@@ -14,58 +17,38 @@ def born_key(sid: str) -> str:
     return _key(sid, "born")
 
 
-def session_key(sid: str) -> str:
-    """Hash: the spec, the revision, the counters"""
-    return _key(sid, "session")
-
-
 def state_key(sid: str) -> str:
-    """The encoded learner"""
+    """Hash: the session as it is now. codec.py has its fields"""
     return _key(sid, "state")
 
 
-def answers_key(sid: str) -> str:
-    """Hash: idempotency key → fingerprint and answer"""
-    return _key(sid, "answers")
-
-
-def order_key(sid: str) -> str:
-    """List of "since size key" of the idempotency keys, oldest first"""
-    return _key(sid, "order")
-
-
-def points_key(sid: str) -> str:
-    """List of blocks of retained points, oldest first: rows of float64, the label's index last"""
-    return _key(sid, "points")
-
-
-def events_key(sid: str) -> str:
-    """Stream: one event a commit"""
-    return _key(sid, "events")
-
-
-def commits_key(sid: str) -> str:
-    """List of the newest commits' ids"""
-    return _key(sid, "commits")
-
-
-def rows_key(sid: str) -> str:
-    """List of how many points each block has: the blocks themselves are not to be copied to find out"""
-    return _key(sid, "rows")
-
-
-def confusion_key(sid: str) -> str:
-    """Hash: "true class:predicted class" → how often"""
-    return _key(sid, "confusion")
-
-
 def log_key(sid: str) -> str:
-    """List of mistakes per 1,000 points, oldest first"""
+    """Stream: one entry a commit, with the id <observed>-<number>. codec.py has its fields"""
     return _key(sid, "log")
 
 
+def spare_key(sid: str) -> str:
+    """Where a log is written anew, if a script was ever stopped in the middle (lua/append.lua)"""
+    return _key(sid, "spare")
+
+
+def answers_key(sid: str, generation: int) -> str:
+    """Hash: idempotency key → number of the log entry, a space, the answer. Two generations take turns"""
+    return _key(sid, f"answers:{generation}")
+
+
+def blocks_key(sid: str) -> str:
+    """Hash: name → the large parts of a log entry, which are sent before the commit that refers to them"""
+    return _key(sid, "blocks")
+
+
+def block_order_key(sid: str) -> str:
+    """List of "position name" of the blocks that entries refer to, oldest first"""
+    return _key(sid, "block_order")
+
+
 def ids_key(sid: str) -> str:
-    """Hash: id → a point that waits for its label, or what became of it"""
+    """Hash: id → a point that waits for its label, or what became of it (lua/wait.lua)"""
     return _key(sid, "ids")
 
 
@@ -90,46 +73,43 @@ def fit_models_key(sid: str) -> str:
 
 
 def fit_points_key(sid: str) -> str:
-    """Hash: "name:number" → a piece of the points of a fit, until it ends; name → since when they stand by for one"""
+    """Hash: "name:number" → a piece of the points of a fit, until it ends; name → since when they wait for one"""
     return _key(sid, "fit_points")
 
 
 def fit_queue_key() -> str:
     """Sorted set of "session fit" by when to look at it next: now if it waits, when its lease ends if it runs"""
-    return "hc:1:fits"
+    return "hc:2:fits"
+
+
+def fork_queue_key() -> str:
+    """Sorted set of the ids of forks that are replaying, by when to look at them next"""
+    return "hc:2:forks"
 
 
 def sessions_key() -> str:
     """Sorted set of session ids by the time they were opened"""
-    return "hc:1:sessions"
+    return "hc:2:sessions"
 
 
 def epoch_key() -> str:
-    return "hc:1:{epoch}:number"
+    return "hc:2:{epoch}:number"
 
 
 def server_key() -> str:
-    return "hc:1:{epoch}:server"
+    return "hc:2:{epoch}:server"
 
 
 @lru_cache(4096)
 def session_keys(sid: str) -> tuple[str, ...]:
-    """All that a session has, but the mark that its id was used"""
-    return tuple(key(sid) for key in _SESSION_KEYS)
+    """All that a session has, but the mark that its id was used; in the order the scripts know them by"""
+    first = (state_key(sid), log_key(sid), spare_key(sid), answers_key(sid, 0), answers_key(sid, 1))
+    return first + tuple(key(sid) for key in _FURTHER)
 
 
-#: In the order the scripts know them by.
-_SESSION_KEYS = (
-    session_key,
-    state_key,
-    answers_key,
-    order_key,
-    points_key,
-    events_key,
-    commits_key,
-    rows_key,
-    confusion_key,
-    log_key,
+_FURTHER = (
+    blocks_key,
+    block_order_key,
     ids_key,
     waiting_key,
     settled_key,

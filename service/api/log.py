@@ -1,0 +1,93 @@
+"""GET /sessions/{id}/log: the retained points by position. GET /sessions/{id}/at/{position}/model: the past."""
+
+from __future__ import annotations
+
+import io
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import orjson
+from fastapi import APIRouter, Depends, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from service.api.context import context, stamp
+from service.api.formats import JSON, NDJSON, NPY
+from service.api.schemas import LogPage, Model
+from service.errors import InvalidParameter, LogTrimmed
+from service.sessions import rows
+from service.sessions.records import Loaded
+from service.sessions.rows import Batch
+from service.sessions.spec import Spec, published
+
+router = APIRouter(tags=["log"], dependencies=[Depends(stamp)])
+#: Points of one page at the most.
+MOST = 100_000
+FORMATS = {"json": JSON, "ndjson": NDJSON, "npy": NPY}
+Format = Literal["json", "ndjson", "npy"]
+
+
+@router.get("/sessions/{id}/log", response_model=LogPage, summary="The retained points, in the order they were learned")
+async def page(
+    id: str,
+    request: Request,
+    start: Annotated[int, Query(alias="from", ge=0, le=10**15, description="the position of the first point")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MOST)] = 1000,
+    format: Annotated[Format | None, Query(description="or by Accept")] = None,
+) -> Response:
+    """Positions count from 0. `next` is where to go on, and null at the end; a `from` that is no longer kept is 410
+    with the `first` that is. In npy rows the last column is the label's index; `Horocycle-Next` is where to go on."""
+    here = context(request)
+    loaded = await here.ingest.current(id)
+    observed, oldest = loaded.counters.observed, max(loaded.counters.observed - loaded.spec.keep_points, 0)
+    start, stop = min(start, observed), min(start + limit, observed)
+    first, data = await here.log.points(loaded, start, stop) if start < stop else (start, b"")
+    if first > start or start < oldest:
+        raise LogTrimmed(start, await _first_kept(request, loaded, max(first, oldest)))
+    kind = FORMATS[format] if format else _accepted(request.headers.get("accept", ""))
+    body = await run_in_threadpool(_written, kind, loaded.spec, start, data, stop if stop < observed else None)
+    headers = {"Horocycle-From": str(start), "Horocycle-To": str(stop)}
+    if stop < observed:
+        headers["Horocycle-Next"] = str(stop)
+    response = Response(body, headers=headers, media_type=kind)
+    await stamp(request, response)
+    return response
+
+
+async def _first_kept(request: Request, loaded: Loaded, position: int) -> int:
+    first, _ = await context(request).log.points(loaded, position, loaded.counters.observed)
+    return first
+
+
+def _accepted(header: str) -> str:
+    return next((kind for kind in (NDJSON, NPY) if kind in header), JSON)
+
+
+def _written(kind: str, spec: Spec, start: int, data: bytes, following: int | None) -> bytes:
+    if kind == NPY:
+        file = io.BytesIO()
+        np.lib.format.write_array(file, rows.table(data, spec.dimension), version=(1, 0), allow_pickle=False)
+        return file.getvalue()
+    batch = rows.unpack(data, spec.dimension)
+    labels = spec.names(batch.indices)
+    if kind == NDJSON:
+        return _lines(batch, labels, start)
+    told = {"from": start, "to": start + len(batch), "points": batch.X, "labels": labels, "next": following}
+    return orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _lines(batch: Batch, labels: list[Any], start: int) -> bytes:
+    lines = zip(batch.X.tolist(), labels, strict=True)
+    return b"".join(
+        orjson.dumps({"position": start + i, "point": x, "label": label}) + b"\n" for i, (x, label) in enumerate(lines)
+    )
+
+
+@router.get("/sessions/{id}/at/{position}/model", response_model=Model, summary="The classifier as it was")
+async def model_at(id: str, position: int, request: Request) -> dict[str, Any]:
+    """After that many points, and every commit at that position; 410 before the oldest checkpoint of the log."""
+    here = context(request)
+    loaded = await here.ingest.current(id)
+    if not 0 <= position <= loaded.counters.observed:
+        raise InvalidParameter("position", position, f"from 0 to {loaded.counters.observed}, the points observed")
+    was = await here.log.at(loaded, position)
+    return {**published(was.spec, was.state), "updates": was.counters.updates, "version": was.counters.version}

@@ -1,0 +1,43 @@
+"""What a body of POST /sessions asks for: a snapshot to import, or a fork of another session."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from service.api.schemas import ForkSession, ImportSession, OpenSession
+from service.errors import InvalidParameter, InvalidRequest, InvalidSnapshot
+from service.sessions import snapshot
+from service.sessions.records import Kept
+from service.sessions.spec import Spec, asked
+
+#: Settings of version 0.1 that are no more.
+DROPPED = ("keep_events",)
+#: What a fork has from its source: the log holds points of that ball, with those labels.
+FIXED = ("dimension", "curvature", "labels")
+
+
+def imported(body: ImportSession) -> Kept:
+    snapshot.check(body.snapshot)
+    given = body.snapshot.get("session")
+    if isinstance(given, dict):
+        given = {name: value for name, value in given.items() if name not in DROPPED}
+    try:
+        session = OpenSession.model_validate(given)
+    except ValidationError as error:
+        raise InvalidSnapshot(f"the session of the snapshot: {error.errors()[0]['msg']}") from error
+    named = session.model_copy(update={"id": body.id, "name": body.name or session.name})
+    return snapshot.read(body.snapshot, named.spec())
+
+
+def forked(body: ForkSession, source: Spec) -> Spec:
+    """The fork's settings: those that are given, and the source's"""
+    given = {name: getattr(body.fork, name) for name in body.fork.model_fields_set - {"session", "at"}}
+    for name in ("id", "name"):
+        if (beside := getattr(body, name)) is not None:
+            if given.setdefault(name, beside) != beside:
+                raise InvalidRequest(f"{name} is given twice, beside fork and in it", field=name)
+    known = {**asked(source), "name": None}
+    for name in FIXED:
+        if name in given and given[name] != known[name]:
+            raise InvalidParameter(name, given[name], f"{known[name]!r}, as in the session that is forked")
+    return OpenSession.model_validate({**known, **given}).spec()

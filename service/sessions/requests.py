@@ -1,0 +1,65 @@
+"""What is asked of a session's stream, and what is answered."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.errors import KeyReused
+from service.geometry import Array
+from service.sessions.records import Counters
+from service.sessions.rows import Batch, Indices
+
+
+@dataclass(frozen=True)
+class Request:
+    """One observe, or the late labels of points that wait under their ids."""
+
+    batch: Batch  # of late labels: no points until their ids are looked up
+    fingerprint: bytes = b""  # of the body
+    key: str | None = None  # idempotency key
+    if_match: int | None = None
+    columns: bool = True  # whether the answer has them
+    ids: tuple[str, ...] = ()
+    late: Indices | None = None  # the late labels
+    fates: bytes = b""  # what became of each id, a letter each: A accepted, U unknown, E expired, L learned before
+
+    @property
+    def size(self) -> int:
+        return len(self.ids) or len(self.batch)
+
+
+_HEADER = struct.Struct("<16sQQQQQQQQ")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one request did: the scores before learning each point, and the session after the last."""
+
+    scores: Array | None
+    accepted: int
+    mistakes: int
+    counters: Counters
+    fates: bytes = b""
+    replayed: bool = False  # it was stored under the request's idempotency key
+
+    def pack(self, fingerprint: bytes) -> bytes:
+        """As it is stored under the idempotency key"""
+        c, scores = self.counters, b"" if self.scores is None else self.scores.tobytes()
+        columns = 0 if self.scores is None else self.scores.shape[1] if self.scores.ndim == 2 else 1
+        head = (self.accepted, self.mistakes, c.observed, c.mistakes, c.updates, c.version, columns, len(self.fates))
+        return _HEADER.pack(fingerprint, *head) + self.fates + scores
+
+    @classmethod
+    def unpack(cls, stored: bytes, fingerprint: bytes) -> Answer:
+        """The stored answer, if it was given to the same body"""
+        if stored[:16] != fingerprint:
+            raise KeyReused
+        _, accepted, mistakes, observed, total, updates, version, columns, ids = _HEADER.unpack_from(stored)
+        fates, stored = stored[_HEADER.size :][:ids], stored[_HEADER.size + ids :]
+        scores = np.frombuffer(stored, dtype="<f8") if columns else None
+        if scores is not None and columns > 1:
+            scores = scores.reshape(-1, columns)
+        return cls(scores, accepted, mistakes, Counters(observed, total, updates, version), fates, replayed=True)

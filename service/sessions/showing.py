@@ -1,0 +1,27 @@
+"""A session as it is answered, in the words of the API."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from service.sessions.forking import progress
+from service.sessions.records import Listed, Loaded
+from service.sessions.spec import asked, references
+
+
+def shown(session: Loaded | Listed) -> dict[str, Any]:
+    """A session as it is answered"""
+    spec = session.spec
+    body = {**asked(spec), "id": spec.id, **asdict(session.counters), "status": session.status}
+    body["created_at"] = spec.created_at
+    body["progress"] = progress(session)
+    body["failure"] = None if session.fork is None else session.fork.failure
+    body["a"] = spec.a if spec.algorithm == "second_order" else None
+    body["budget"] = body["budget"] if spec.algorithm == "strategic" else None
+    if spec.algorithm == "hyperboloid":
+        body["reference"] = None
+    if isinstance(session, Loaded) and session.status == "live" and spec.algorithm != "hyperboloid":
+        points = references(spec, session.state) or []
+        body["reference"] = points[0] if len(points) == 1 else points
+    return body

@@ -1,0 +1,66 @@
+"""Points that wait for their labels, by id. Their labels are learned by a commit like any other (sessions.py)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from service.errors import IdReused, RateLimited, SessionGone
+from service.sessions.records import Waiting
+from service.sessions.spec import Spec
+from service.store import scripts
+from service.store.connection import Connection
+from service.store.keys import ids_key, settled_key, state_key, waiting_key
+
+#: Ids of points that have their labels, or expired, that are remembered: the newest.
+KEEP_IDS = 100_000
+#: How many ids are asked about in one go: Redis takes a million arguments, and serves nobody else meanwhile.
+ASKED = 10_000
+
+
+class LateLabels:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def wait(self, spec: Spec, points: Sequence[tuple[str, bytes]], *, ttl: float, limit: int) -> None:
+        """Keep these points, by id, until their labels come or the time is over."""
+        if len(points) > limit:
+            raise RateLimited(f"{limit} points may wait for their labels", limit=limit)
+        keys = [key(spec.id) for key in (state_key, ids_key, waiting_key, settled_key)]
+        entries = [part for id, point in points for part in (id, _fingerprint(point), point)]
+        arguments = (round(1000 * ttl), limit, KEEP_IDS, spec.ttl_seconds or 0, *entries)
+        reply = await self._connection.script(scripts.WAIT, keys, *arguments)
+        if isinstance(reply, list):
+            raise IdReused(reply[0], str(json.loads(points[reply[0]][0])))
+        if reply == 0:
+            raise SessionGone(spec.id)
+        if reply == -1:
+            raise RateLimited(f"{limit} points wait for their labels already", limit=limit)
+
+    async def look(self, sid: str, ids: Sequence[str]) -> list[Waiting]:
+        """What became of each id"""
+        found: list[Waiting] = []
+        for at in range(0, len(ids), ASKED):
+            keys = [state_key(sid), ids_key(sid)]
+            now, number, *entries = await self._connection.script(scripts.WAITING, keys, *ids[at : at + ASKED])
+            found += [_waiting(entry, now, number) for entry in entries]
+        return found
+
+
+def _fingerprint(point: bytes) -> bytes:
+    return blake2b(point, digest_size=8).digest()
+
+
+def _waiting(entry: bytes | None, now: int, number: int) -> Waiting:
+    """lua/wait.lua says what the bytes mean"""
+    if entry is None:
+        return Waiting("unknown")
+    letter, rest = entry[:1], entry[9:]
+    if letter == b"P":
+        letter, rest = b"L" if int.from_bytes(rest[:8], "big") <= number else b"W", rest[8:]
+    if letter == b"L":
+        return Waiting("learned")
+    if letter == b"E" or int.from_bytes(rest[:8], "big") <= now:
+        return Waiting("expired")
+    return Waiting("waiting", rest[8:])

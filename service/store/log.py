@@ -1,0 +1,113 @@
+"""Reading the log: entries, retained points, a session as it was.
+
+Positions count points from 0. The entry of a commit has the position behind its last point in its id, so that points
+are found by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from service.errors import LogTrimmed
+from service.sessions import checkpoint, rows
+from service.sessions.apply import replay
+from service.sessions.opening import first_session
+from service.sessions.records import Entry, EntryId, Kind, Loaded
+from service.sessions.rows import Batch
+from service.store import codec
+from service.store.codec import Record
+from service.store.connection import Connection
+from service.store.keys import blocks_key, log_key
+
+#: Entries that are read in one go.
+PAGE = 128
+
+
+class Log:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def records(self, sid: str, start: str, stop: EntryId, count: int = PAGE) -> list[Record]:
+        """Entries from the id `start` ("(id": behind it) up to `stop`, oldest first"""
+        reply = await self._connection.call("XRANGE", log_key(sid), start, str(stop), "COUNT", count)
+        return [codec.read_record(each) for each in reply]
+
+    async def pages(self, sid: str, start: str, stop: EntryId) -> AsyncIterator[list[Record]]:
+        while page := await self.records(sid, start, stop):
+            yield page
+            if page[-1].id == stop or len(page) < PAGE:
+                return
+            start = f"({page[-1].id}"
+
+    async def blocks(self, sid: str, names: Sequence[str]) -> dict[str, bytes]:
+        """Those of these blocks that are there, one at a time: the store serves nobody else meanwhile"""
+        found = {name: await self._connection.call("HGET", blocks_key(sid), name) for name in names}
+        return {name: data for name, data in found.items() if data is not None}
+
+    # ------------------------------------------------------------------------------- points
+
+    async def points(self, loaded: Loaded, start: int, stop: int) -> tuple[int, bytes]:
+        """The packed rows of the points start … stop−1, or of the newest part that is kept, and where that begins"""
+        spec, size = loaded.spec, rows.row_bytes(loaded.spec.dimension)
+        parts, first, reached = list[bytes](), start, start
+        async for page in self.pages(spec.id, f"{start + 1}-0", loaded.newest):
+            blocks = await self.blocks(spec.id, [name for record in page for name in record.blocks("rows")])
+            for record in page:
+                begin, end = record.id.observed - record.points, record.id.observed
+                if begin >= stop:
+                    return first, b"".join(parts)
+                data = codec.record_rows(record, spec, blocks)
+                if data is None or begin > reached:  # what lies before it is not kept
+                    parts, first = [], end if data is None else begin
+                if data is not None:
+                    parts.append(data[max(start - begin, 0) * size : (stop - begin) * size])
+                reached = end
+        return first, b"".join(parts)
+
+    async def retained(self, loaded: Loaded, most: int | None = None) -> Batch:
+        """The newest keep_points points, as far as they are there; at most so many"""
+        keep = loaded.spec.keep_points if most is None else min(most, loaded.spec.keep_points)
+        return (await self.retained_rows(loaded, keep))[1]
+
+    async def retained_rows(self, loaded: Loaded, keep: int) -> tuple[int, Batch]:
+        observed = loaded.counters.observed
+        first, data = await self.points(loaded, max(observed - keep, 0), observed) if keep else (observed, b"")
+        return first, rows.unpack(data, loaded.spec.dimension)
+
+    def none(self, loaded: Loaded) -> Batch:
+        return rows.empty(loaded.spec.dimension)
+
+    # --------------------------------------------------------------------------- the session as it was
+
+    async def at(self, loaded: Loaded, position: int) -> Loaded:
+        """The session after that many points, and every commit at that position"""
+        start, was = await self.before(loaded, position)
+        async for _, entry in self.entries(loaded, start, position):
+            was = replay(was, entry, min(entry.points, position - entry.first))
+        return was
+
+    async def before(self, loaded: Loaded, position: int) -> tuple[EntryId, Loaded]:
+        """The newest checkpoint at or before a position, or the session as it was opened"""
+        for id in reversed(loaded.checkpoints):
+            if id.observed <= position:
+                found = await self.records(loaded.spec.id, str(id), id)
+                if found:
+                    blocks = await self.blocks(loaded.spec.id, found[0].blocks("checkpoint"))
+                    data = codec.read_entry(found[0], loaded.spec, blocks).checkpoint
+                    if data:
+                        return id, checkpoint.unpack(data)
+        oldest = await self.records(loaded.spec.id, "-", loaded.newest, 1)
+        if not loaded.newest.number or (oldest and oldest[0].id.number == 1 and oldest[0].kind is not Kind.IMPORT):
+            return EntryId(), first_session(loaded.opened or loaded.spec)
+        raise LogTrimmed(position, loaded.checkpoints[0].observed if loaded.checkpoints else loaded.counters.observed)
+
+    async def entries(self, loaded: Loaded, after: EntryId, position: int) -> AsyncIterator[tuple[EntryId, Entry]]:
+        """The entries behind that id that begin at or before a position; of the last, points may lie behind it"""
+        async for page in self.pages(loaded.spec.id, f"({after}", loaded.newest):
+            blocks = await self.blocks(loaded.spec.id, [n for r in page for n in r.blocks("rows", "replaced")])
+            for record in page:
+                begin = record.id.observed - record.points
+                if begin > position or (begin == position and record.points):
+                    return
+                if record.kind is not Kind.FIT:
+                    yield record.id, codec.read_entry(record, loaded.spec, blocks)

@@ -1,0 +1,24 @@
+-- Included before the scripts of fits. KEYS[1] fits, KEYS[2] state, KEYS[3] log, KEYS[4] spare, KEYS[5] fit_points;
+-- ARGV[1] the fit.
+local fits, state, log, spare, fit_points = unpack(KEYS, 1, 5)
+local fit = ARGV[1]
+local function get(field) return redis.call('HGET', fits, fit .. ':' .. field) end
+local function set(field, value) redis.call('HSET', fits, fit .. ':' .. field, value) end
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local function drop(points)
+  local i = 0
+  while points and redis.call('HDEL', fit_points, points, points .. ':' .. i) > 0 do i = i + 1 end
+end
+-- A new status is an entry of the log, which does not change the revision: observes go on undisturbed.
+local function enter(status)
+  set('status', status)
+  local head, entries = unpack(redis.call('HMGET', state, 'head', 'entries'))
+  if not head then return end
+  local observed = observed_of(head)
+  local id = observed .. '-' .. (entries + 1)
+  append(log, spare, observed .. '-' .. entries, id, '0-0', {'kind', 'fit', 'fit', fit, 'status', status, 'head', head})
+  redis.call('HSET', state, 'entries', entries + 1)
+end

@@ -1,0 +1,24 @@
+-- Take a fit that waits, or whose lease has run out.
+-- KEYS  fits, state, log, spare, fit_points
+-- ARGV  fit, owner, lease (ms), most attempts
+-- Reply {recipe, name of its points, pieces} it is yours · ms to wait: another has its lease
+--       0 it has ended, or its session has · -1 it is not there, perhaps not yet
+local _, owner, lease, most = unpack(ARGV)
+local status = get('status')
+if not status then return -redis.call('EXISTS', state) end
+if status ~= 'queued' and status ~= 'running' then return 0 end
+local left = status == 'running' and get('lease') - now() or 0
+if left > 0 then return left end
+if redis.call('HINCRBY', fits, fit .. ':attempts', 1) > tonumber(most) then
+  set('failure', '{"type":"/problems/fit-failed","detail":"its worker died ' .. most .. ' times"}')
+  set('finished', now())
+  drop(get('points'))
+  enter('failed')
+  return 0
+end
+set('owner', owner)
+set('lease', now() + lease)
+set('started', now())
+set('progress', 0)
+enter('running')
+return {get('recipe'), get('points'), get('pieces')}

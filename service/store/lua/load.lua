@@ -1,0 +1,14 @@
+-- A session as it is now.
+-- KEYS  born, state, log
+-- ARGV  revision that the caller has, or -1
+-- Reply {} it is still that · {state fields, entries since the stored learner} · 1 it has ended · 0 it never was
+local born, state, log = unpack(KEYS)
+local revision, entries, learner_at = unpack(redis.call('HMGET', state, 'revision', 'entries', 'learner_at'))
+if not revision then return redis.call('EXISTS', born) end
+if revision == ARGV[1] then return {} end
+local fields, since = redis.call('HGETALL', state), {}
+if learner_at and string.match(learner_at, '%d+$') ~= entries then
+  local newest = observed_of(redis.call('HGET', state, 'head')) .. '-' .. entries
+  since = redis.call('XRANGE', log, '(' .. learner_at, newest)
+end
+return {fields, since}
