@@ -57,12 +57,18 @@ def labelled(X: Points, y: Any = None, truth: Any = None, *, n: int) -> Iterator
     return _cut(n, points=X, labels=y, truth=truth)
 
 
-async def alabelled(pairs: AsyncIterable[Any], *, n: int) -> AsyncIterator[Batch]:
-    """The same from an asynchronous stream of pairs (point, label)"""
+async def alabelled(X: Points, y: Any = None, truth: Any = None, *, n: int) -> AsyncIterator[Batch]:
+    """The same; X may also be an asynchronous iterator of pairs (point, label)"""
+    if not isinstance(X, AsyncIterable):
+        for batch in labelled(X, y, truth, n=n):
+            yield batch
+        return
+    if not (y is None and truth is None):
+        raise TypeError("an asynchronous iterator gives pairs (point, label): leave y and truth out")
     points: list[Any] = []
     labels: list[Any] = []
     first = True
-    async for point, label in pairs:
+    async for point, label in X:
         points.append(point)
         labels.append(label)
         if len(points) == n:

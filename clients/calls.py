@@ -8,7 +8,7 @@ that was lost. In the same way a session that is gone, when a reply to ending it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypedDict
 from urllib.parse import quote
 
@@ -38,6 +38,7 @@ from clients.problems import (
     UnknownFit,
     WentBackwards,
 )
+from clients.progress import Report
 from clients.transport import Answer, Call, Channel, Send, Sleep
 
 #: Seconds between two looks at a fit: at first, and at the most.
@@ -283,12 +284,12 @@ class SessionCalls:
     def look_at_fit(self, fit: str) -> Call[FitInfo]:
         return self.channel.ask(self._request("GET", f"/fits/{quote(fit, safe='')}"), _fit, self.marks)
 
-    def wait_for_fit(self, fit: str, timeout: float | None, tell: Callable[[FitInfo], None]) -> Call[FitInfo]:
-        """Look at it, more and more seldom, until it has ended; `tell` whoever wants to know"""
+    def wait_for_fit(self, fit: str, timeout: float | None, report: Report) -> Call[FitInfo]:
+        """Poll with growing pauses until the fit has ended"""
         began, pause = self.channel.clock(), LOOK
         while True:
             info = yield from self.look_at_fit(fit)
-            tell(info)
+            report(info.progress, info.status)
             if info.ended:
                 return info
             if timeout is not None and self.channel.clock() - began + pause > timeout:

@@ -1,14 +1,13 @@
 """Requests that are tried again until they are answered, and what every answer is checked for.
 
 A call is a generator that yields what is to be done, `Send` or `Sleep`, and is sent what came of it. So retries, keys
-and checks are written once; `run` does what a call asks for with httpx.Client, `arun` with httpx.AsyncClient.
+and checks are written once, without I/O; `Client.run` and `AsyncClient.run` do what a call asks for.
 
 Tried again: 429, 502, 503, 504, a connection that fails, a reply that does not come in time. Nothing else.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import threading
@@ -34,6 +33,17 @@ from clients.problems import (
 )
 
 T = TypeVar("T")
+
+URL = "http://127.0.0.1:8000"
+#: Seconds to wait for a connection.
+CONNECT = 5.0
+#: Seconds without a heartbeat after which a stream of events counts as lost.
+SILENCE = 30.0
+#: No limit on connections: how many requests are made at a time is up to the caller.
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+
+Sleeper = Callable[[float], None]
+AsyncSleeper = Callable[[float], Awaitable[None]]
 
 AGAIN = (429, 502, 503, 504)
 #: Errors of httpx after which the request cannot have reached the service.
@@ -175,6 +185,15 @@ class Channel:
     _marks: WeakValueDictionary[str, Marks] = field(default_factory=WeakValueDictionary)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @classmethod
+    def to(
+        cls, url: str, api_key: str | None, retry: Retry, clock: Callable[[], float], rng: random.Random | None
+    ) -> Channel:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"{url!r} is no address of a service: it begins with http:// or https://")
+        headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        return cls(url.rstrip("/"), headers, retry, clock, rng or random.SystemRandom())
+
     def marks(self, session: str) -> Marks:
         """One for all handles of a session, as long as one of them is there to hold it"""
         with self._lock:
@@ -297,45 +316,6 @@ def retry_after(reply: Reply) -> float:
 def _spoken(name: str) -> str:
     """ReadTimeout → read timeout"""
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
-
-
-# --------------------------------------------------------------------------------------------- with and without await
-
-
-def run(call: Call[T], http: httpx.Client, sleep: Callable[[float], None] = time.sleep) -> T:
-    reply: Reply = None
-    while True:
-        try:
-            step = call.send(reply)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        reply = None
-        if isinstance(step, Sleep):
-            sleep(step.seconds)
-            continue
-        try:
-            reply = http.send(built(http, step))
-        except httpx.TransportError as error:
-            reply = error
-
-
-async def arun(call: Call[T], http: httpx.AsyncClient, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> T:
-    reply: Reply = None
-    while True:
-        try:
-            step = call.send(reply)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        reply = None
-        if isinstance(step, Sleep):
-            await sleep(step.seconds)
-            continue
-        try:
-            reply = await http.send(built(http, step))
-        except httpx.TransportError as error:
-            reply = error
 
 
 def built(http: httpx.Client | httpx.AsyncClient, request: Send, timeout: httpx.Timeout | None = None) -> httpx.Request:
