@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import clients
 from clients import client as surface
 from clients import problems, unasync
 from clients.answers import Alarm, Commit, Ended, FitChanged, ModelChanged, Observed, Page, Reset, SessionInfo
@@ -612,14 +613,22 @@ def test_every_problem_of_the_service_has_its_exception_and_the_other_way_round(
             assert getattr(raised, member) == value
 
 
-def test_every_exception_is_drawn_in_the_tree() -> None:
-    def below(kind: type[Exception]) -> Iterator[type[Exception]]:
-        for each in kind.__subclasses__():
-            yield each
-            yield from below(each)
+def below(kind: type[Exception]) -> Iterator[str]:
+    """The names of all kinds of this exception"""
+    for each in kind.__subclasses__():
+        yield each.__name__
+        yield from below(each)
 
+
+def test_every_exception_is_drawn_in_the_tree() -> None:
     drawn = set(re.findall(r"\b[A-Z][A-Za-z]+\b", str(problems.__doc__).split("HorocycleError\n", 1)[1]))
-    assert {each.__name__ for each in below(problems.HorocycleError)} <= drawn
+    assert set(below(problems.HorocycleError)) <= drawn
+
+
+def test_the_package_exports_the_clients_and_every_exception() -> None:
+    assert clients.__all__ == sorted(clients.__all__)
+    assert set(clients.__all__) == {"AsyncClient", "Client", "HorocycleError", *below(problems.HorocycleError)}
+    assert clients.Client is Client and clients.AsyncClient is AsyncClient
 
 
 def test_a_problem_of_an_unknown_kind_is_a_problem() -> None:
