@@ -23,6 +23,7 @@ from clients.answers import (
     FitInfo,
     FitResult,
     Labelled,
+    LogPage,
     Metrics,
     Model,
     Observed,
@@ -108,8 +109,21 @@ class AsyncSessions:
         """Import what `AsyncSession.snapshot` exported, from this service or another, under a new id"""
         return await self._open({"snapshot": snapshot, "id": id, "name": name})
 
-    async def _open(self, asked: dict[str, Any]) -> AsyncSession:
-        return AsyncSession(self._client, await self._client.run(calls.open_session(self._client.channel, asked)))
+    async def fork(
+        self, session: str | AsyncSession, at: int | None = None, **settings: Unpack[Settings]
+    ) -> AsyncSession:
+        """A new session from the log of another, up to position `at` (default: all of it), with these settings changed.
+
+        The service replays the log in the background: see `AsyncSession.wait`. The settings unchanged: the state that
+        the session had at that position. Otherwise all its points from the first are learned anew; `LogTrimmed` if
+        they are no longer kept.
+        """
+        source = session.id if isinstance(session, AsyncSession) else session
+        return await self._open({**settings}, {"session": source} if at is None else {"session": source, "at": at})
+
+    async def _open(self, asked: dict[str, Any], fork: dict[str, Any] | None = None) -> AsyncSession:
+        call = calls.open_session(self._client.channel, asked, fork)
+        return AsyncSession(self._client, await self._client.run(call))
 
     async def get(self, id: str) -> AsyncSession:
         """The session with this id"""
@@ -196,9 +210,35 @@ class AsyncSession:
 
     # ------------------------------------------------------------------------------- the session
 
-    async def model(self) -> Model:
-        """The published classifier; downloaded only if it has changed (ETag)"""
-        return await self._client.run(self._calls.model())
+    async def model(self, at: int | None = None) -> Model:
+        """The published classifier; downloaded only if it has changed (ETag).
+
+        `at`: the classifier after that many points; `LogTrimmed` if the log does not go back that far.
+        """
+        return await self._client.run(self._calls.model() if at is None else self._calls.model_at(at))
+
+    async def log(self, start: int = 0, *, page: int = 10_000) -> AsyncIterator[LogPage]:
+        """The retained points and labels in the order in which they were learned, from position `start` on.
+
+        Requested `page` points at a time while you iterate; `log(start=last.end)` goes on behind a page. `LogTrimmed`
+        if the point at `start` is no longer kept: its `first` is the oldest that is.
+        """
+        following: int | None = start
+        while following is not None:
+            found = await self._client.run(self._calls.log_page(following, page))
+            if found.end > found.start:
+                yield found
+            following = found.next
+
+    async def fork(self, at: int | None = None, **settings: Unpack[Settings]) -> AsyncSession:
+        """A new session from this one's log: see `AsyncSessions.fork`"""
+        return await self._client.sessions.fork(self, at, **settings)
+
+    async def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> SessionInfo:
+        """Poll until a fork has replayed its log. Raises what it failed with; `NotYet` after `timeout` seconds.
+        `progress`: draw a bar on stderr; None: if that is a terminal."""
+        with bar(f"session {self.id}", progress) as report:
+            return await self._client.run(self._calls.wait(timeout, report))
 
     async def metrics(self) -> Metrics:
         """Accuracy so far and in a window, confusion matrix, mistakes over time, drift"""

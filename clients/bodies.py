@@ -189,7 +189,7 @@ def numbers(points: Any, dimension: int) -> Array | None:
 
 def _indices(labels: Any, index: Mapping[Label, int]) -> list[int] | None:
     """By value and type: true is not 1"""
-    if not set(map(type, labels)) <= {int, str} or not index.keys() >= set(labels):
+    if not set(map(type, labels)) <= set(map(type, index)) or not index.keys() >= set(labels):
         return None
     return [index[label] for label in labels]
 

@@ -7,7 +7,8 @@ HorocycleError
 │   │   ├── EmptyBatch  PointOutsideBall  NonFinite  NotANumber  DimensionMismatch  LengthMismatch
 │   │   ├── UnknownLabel  BinaryOnly  IdReused  InvalidSnapshot
 │   │   └── EmptyClass  TooManyPoints  NotSeparable
-│   ├── UnknownSession  SessionGone  SessionExists
+│   ├── UnknownSession  SessionGone  SessionExists  SessionReplaying
+│   ├── LogTrimmed               the log no longer goes back to this position
 │   ├── UnknownFit  FitNotReady  FitFailed
 │   ├── UnknownRoute  MethodNotAllowed  Unauthenticated
 │   ├── StaleModel               the classifier these points answer is not the current one
@@ -171,6 +172,20 @@ class SessionGone(Problem):
 
 class SessionExists(Problem):
     session: str
+
+
+class SessionReplaying(Problem):
+    """A fork does not take points until it has replayed its log: see `Session.wait`."""
+
+    session: str
+    progress: float | None
+
+
+class LogTrimmed(Problem):
+    """`first`: the oldest position that can still be asked for."""
+
+    session: str | None
+    first: int
 
 
 class UnknownFit(Problem):

@@ -26,6 +26,7 @@ from clients.answers import (
     FitInfo,
     FitResult,
     Labelled,
+    LogPage,
     Metrics,
     Model,
     Observed,
@@ -111,8 +112,21 @@ class Sessions:
         """Import what `Session.snapshot` exported, from this service or another, under a new id"""
         return self._open({"snapshot": snapshot, "id": id, "name": name})
 
-    def _open(self, asked: dict[str, Any]) -> Session:
-        return Session(self._client, self._client.run(calls.open_session(self._client.channel, asked)))
+    def fork(
+        self, session: str | Session, at: int | None = None, **settings: Unpack[Settings]
+    ) -> Session:
+        """A new session from the log of another, up to position `at` (default: all of it), with these settings changed.
+
+        The service replays the log in the background: see `Session.wait`. The settings unchanged: the state that
+        the session had at that position. Otherwise all its points from the first are learned anew; `LogTrimmed` if
+        they are no longer kept.
+        """
+        source = session.id if isinstance(session, Session) else session
+        return self._open({**settings}, {"session": source} if at is None else {"session": source, "at": at})
+
+    def _open(self, asked: dict[str, Any], fork: dict[str, Any] | None = None) -> Session:
+        call = calls.open_session(self._client.channel, asked, fork)
+        return Session(self._client, self._client.run(call))
 
     def get(self, id: str) -> Session:
         """The session with this id"""
@@ -199,9 +213,35 @@ class Session:
 
     # ------------------------------------------------------------------------------- the session
 
-    def model(self) -> Model:
-        """The published classifier; downloaded only if it has changed (ETag)"""
-        return self._client.run(self._calls.model())
+    def model(self, at: int | None = None) -> Model:
+        """The published classifier; downloaded only if it has changed (ETag).
+
+        `at`: the classifier after that many points; `LogTrimmed` if the log does not go back that far.
+        """
+        return self._client.run(self._calls.model() if at is None else self._calls.model_at(at))
+
+    def log(self, start: int = 0, *, page: int = 10_000) -> Iterator[LogPage]:
+        """The retained points and labels in the order in which they were learned, from position `start` on.
+
+        Requested `page` points at a time while you iterate; `log(start=last.end)` goes on behind a page. `LogTrimmed`
+        if the point at `start` is no longer kept: its `first` is the oldest that is.
+        """
+        following: int | None = start
+        while following is not None:
+            found = self._client.run(self._calls.log_page(following, page))
+            if found.end > found.start:
+                yield found
+            following = found.next
+
+    def fork(self, at: int | None = None, **settings: Unpack[Settings]) -> Session:
+        """A new session from this one's log: see `Sessions.fork`"""
+        return self._client.sessions.fork(self, at, **settings)
+
+    def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> SessionInfo:
+        """Poll until a fork has replayed its log. Raises what it failed with; `NotYet` after `timeout` seconds.
+        `progress`: draw a bar on stderr; None: if that is a terminal."""
+        with bar(f"session {self.id}", progress) as report:
+            return self._client.run(self._calls.wait(timeout, report))
 
     def metrics(self) -> Metrics:
         """Accuracy so far and in a window, confusion matrix, mistakes over time, drift"""
