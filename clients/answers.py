@@ -1,6 +1,6 @@
-"""What the service answers, as frozen values: points, scores and weights are NumPy arrays, labels the caller's own.
+"""The service's answers as frozen dataclasses: points, scores and weights are NumPy arrays.
 
-Members that a newer service adds are left out. Values with arrays in them are equal only to themselves.
+Members that this client does not know are ignored. Dataclasses with arrays compare by identity.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 
 def build(kind: type[T], document: Document, /, **own: Any) -> T:
-    """A dataclass from the members of a document that it has; `own` are those that need more than copying"""
+    """A dataclass from the members of a document that it knows; `own`: members that were converted"""
     known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in {**document}.items() if name in known} | own)
 
 
 def floats(values: Any) -> Array:
-    """An array that nobody changes by accident: answers may be shared"""
+    """A read-only array: answers may be shared"""
     array = np.array(values, dtype=np.float64)
     array.flags.writeable = False
     return array
@@ -90,7 +90,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Progress:
+class Counters:
     observed: int
     mistakes: int
     updates: int
@@ -106,11 +106,11 @@ class Observed:
 
     accepted: int
     mistakes: int
-    session: Progress  # behind the last point
+    session: Counters  # after the last point
     predictions: Labels | None = None
     scores: Array | None = None  # signed distance to the boundary; n×K for K > 2 labels
     correct: NDArray[np.bool_] | None = None
-    replayed: bool = False  # an answer to an earlier try with the same key
+    replayed: bool = False  # the stored answer to an earlier request with the same key
 
     @classmethod
     def read(cls, document: Document, replayed: bool) -> Observed:
@@ -132,7 +132,7 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class Labelled(Observed):
-    """What came of late labels."""
+    """The answer to late labels."""
 
     ids: tuple[Label, ...] = ()  # learned now, in this order
     unknown: tuple[Label, ...] = ()
@@ -146,7 +146,7 @@ class Labelled(Observed):
 
 
 def _columns(document: Document) -> dict[str, Any]:
-    own: dict[str, Any] = {"session": build(Progress, document["session"])}
+    own: dict[str, Any] = {"session": build(Counters, document["session"])}
     if "predictions" in document:
         own["predictions"] = label_array(document["predictions"])
         own["scores"] = floats(document["scores"])

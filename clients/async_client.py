@@ -198,11 +198,11 @@ class AsyncSession:
         With `ids` the service keeps the points until their labels come: see `label`.
         """
         parts = unlabelled(X, ids, n=rows(self.info.dimension, batch))
-        return Predicted.joined([await self._client.run(self._calls.predict(part, _id(model))) for part in parts])
+        return Predicted.joined([await self._client.run(self._calls.predict(part, _fit_id(model))) for part in parts])
 
     async def predict_proba(self, X: Points, *, model: str | AsyncFit | None = None) -> Array:
         """The probability of each label, a row a point; `NoProbabilities` if the model has none"""
-        return probabilities(await self.predict(X, model=model), _id(model))
+        return probabilities(await self.predict(X, model=model), _fit_id(model))
 
     async def label(self, ids: Any, labels: Any, *, columns: bool = True, key: str | None = None) -> Labelled:
         """Late labels for points that were predicted with ids: each point is observed now, once"""
@@ -277,7 +277,7 @@ class AsyncSession:
             except httpx.TransportError as error:
                 lost = error
             except SessionGone:
-                if not subscription.met:
+                if not subscription.was_open:
                     raise
                 yield subscription.ended()
                 return
@@ -357,5 +357,5 @@ class AsyncFit:
         self.info = self.info if self.info.ended else replace(self.info, status="cancelled")
 
 
-def _id(fit: str | AsyncFit | None) -> str | None:
+def _fit_id(fit: str | AsyncFit | None) -> str | None:
     return fit.id if isinstance(fit, AsyncFit) else fit

@@ -1,9 +1,9 @@
-"""Every route as a call: the only place that knows URLs and bodies. What runs them is in client.py.
+"""Every route as a call (see transport.py): the only place that knows URLs and bodies.
 
-Nothing is done twice. Observing, late labels, fits and promotions carry an idempotency key, the same for every try. A
-session is opened under an id that the client chooses, at random or as it is told. If a reply was lost and the next try
-hears that the id is taken, by a session that is what was asked for and has learned nothing since, that is the answer
-that was lost. In the same way a session that is gone, when a reply to ending it was lost, has been ended.
+Retries do nothing twice. Observing, late labels, fits and promotions carry an idempotency key, the same for every
+attempt. A session is opened under an id that the client chooses. If a response was lost (`doubtful`) and the retry gets
+409 session-exists, the client looks: a session with the settings that were asked for, and no points since, is the one
+that the lost response was about. In the same way 410 session-gone, after a lost response to a DELETE, means done.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ class Changes(TypedDict, total=False):
 class How(TypedDict, total=False):
     """How points are observed."""
 
-    truth: Any  # where they were before they moved, to be shown
-    if_match: int | Model | None  # the model, or its version, that they answer
+    truth: Any  # where the points were before they moved, for display
+    if_match: int | Model | None  # the model, or its version, that they respond to
     columns: bool  # whether the answer has predictions and scores; default yes
     batch: int | None  # the most points of a request
-    key: str | None  # an idempotency key of the caller's own
+    key: str | None  # the caller's own idempotency key
 
 
 class Recipe(TypedDict, total=False):
-    """What is to be fitted; what is left out is the service's default."""
+    """How to fit; what is left out is the service's default."""
 
     kind: str  # svm, softmax
     margin: str  # soft, hard
@@ -156,7 +156,7 @@ def _agree(info: SessionInfo, asked: Mapping[str, Any]) -> bool:
 
 
 def _within(wanted: Any, shown: Any) -> bool:
-    """Equal, but for members that were left to the service"""
+    """Equal, except for members that the service filled in"""
     if isinstance(wanted, dict) and isinstance(shown, dict):
         return all(name in shown and _within(value, shown[name]) for name, value in wanted.items())
     return bool(wanted == shown)
@@ -370,7 +370,7 @@ def _fit(answer: Answer) -> FitInfo:
 
 
 def _parameter(value: Any) -> Any:
-    """A point as 0.1,-0.2, points as many of them; numbers and booleans as JSON has them"""
+    """As a query parameter: a point as 0.1,-0.2, points as a list of these, numbers and booleans as JSON"""
     if isinstance(value, list):
         points = value if value and isinstance(value[0], list) else [value]
         return [",".join(map(repr, plain(point))) for point in points]
@@ -382,10 +382,9 @@ def _reply(columns: bool) -> dict[str, str]:
 
 
 class Observing:
-    """One `observe` of many batches.
+    """One `observe` in many requests.
 
-    With If-Match the batches go on only while the classifier is the one that their points answer; `accepted` says how
-    far they came, as it does for one batch.
+    With If-Match it is over when a batch has changed the version: the points behind it respond to an older model.
     """
 
     def __init__(self, calls: SessionCalls, how: How) -> None:
@@ -397,7 +396,7 @@ class Observing:
         self.over = False
 
     def batch(self, batch: Batch) -> Call[Observed | None]:
-        """What came of this batch; None if it answers a classifier that is there no more"""
+        """The answer to one batch; None if others changed the model between two batches (412)"""
         key = self._key if self._key is None or not self._batches else f"{self._key}.{self._batches}"
         try:
             done = yield from self._calls.observe(batch, key, self._if_match, self._columns)

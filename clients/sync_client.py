@@ -201,11 +201,11 @@ class Session:
         With `ids` the service keeps the points until their labels come: see `label`.
         """
         parts = unlabelled(X, ids, n=rows(self.info.dimension, batch))
-        return Predicted.joined([self._client.run(self._calls.predict(part, _id(model))) for part in parts])
+        return Predicted.joined([self._client.run(self._calls.predict(part, _fit_id(model))) for part in parts])
 
     def predict_proba(self, X: Points, *, model: str | Fit | None = None) -> Array:
         """The probability of each label, a row a point; `NoProbabilities` if the model has none"""
-        return probabilities(self.predict(X, model=model), _id(model))
+        return probabilities(self.predict(X, model=model), _fit_id(model))
 
     def label(self, ids: Any, labels: Any, *, columns: bool = True, key: str | None = None) -> Labelled:
         """Late labels for points that were predicted with ids: each point is observed now, once"""
@@ -280,7 +280,7 @@ class Session:
             except httpx.TransportError as error:
                 lost = error
             except SessionGone:
-                if not subscription.met:
+                if not subscription.was_open:
                     raise
                 yield subscription.ended()
                 return
@@ -360,5 +360,5 @@ class Fit:
         self.info = self.info if self.info.ended else replace(self.info, status="cancelled")
 
 
-def _id(fit: str | Fit | None) -> str | None:
+def _fit_id(fit: str | Fit | None) -> str | None:
     return fit.id if isinstance(fit, Fit) else fit

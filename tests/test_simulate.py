@@ -24,7 +24,7 @@ from clients import simulate
 from clients.agents import TOLERANCE, Model, best_response
 from clients.answers import Commit, Observed
 from clients.client import AsyncClient
-from clients.game import Game, Gate, in_band, known_margin, points
+from clients.game import Game, Gate, in_band, known_margin, point_count
 from clients.scenarios import load, names
 from clients.transport import LIMITS
 from tests.running import Running
@@ -303,7 +303,7 @@ def test_where_no_margin_is_known_it_is_that_of_the_points_shown(played: Any) ->
 def test_the_points_of_so_many_rounds_are_counted() -> None:
     scenario = load("drift")
     for rounds in (1, 6, 7, 12, 13, 18, 30):
-        assert points(scenario, rounds) == sum(len(scenario.phase(turn).population.X) for turn in range(rounds))
+        assert point_count(scenario, rounds) == sum(len(scenario.phase(turn).population.X) for turn in range(rounds))
 
 
 # --------------------------------------------------------------------------------------- bad input
