@@ -12,7 +12,7 @@ import time
 from base64 import b64decode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
@@ -189,13 +189,12 @@ def test_events_that_are_kept_no_more_are_told_as_a_reset(running: Running, kind
         assert isinstance(seen, Commit)
         for _ in range(220):  # the newest 64 entries stay, and Redis may trim in whole nodes
             session.observe([0.1, 0.2], 1, columns=False)
-        events = session.events(after=seen)
-        reset = next(events)
-        assert isinstance(reset, Reset)
-        assert reset.session.observed == 221
-        session.observe([0.1, 0.2], 1)
-        commit = next(events)
-        events.close()
+        with closing(session.events(after=seen)) as events:
+            reset = next(events)
+            assert isinstance(reset, Reset)
+            assert reset.session.observed == 221
+            session.observe([0.1, 0.2], 1)
+            commit = next(events)
         assert isinstance(commit, Commit) and commit.observed == 222
 
 
