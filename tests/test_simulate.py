@@ -26,7 +26,6 @@ from clients.answers import Commit, Observed
 from clients.client import AsyncClient
 from clients.game import Game, Gate, in_band, known_margin, point_count
 from clients.scenarios import load, names
-from clients.transport import LIMITS
 from tests.running import Running
 from tests.stub import Stub, serving
 
@@ -112,8 +111,8 @@ def test_200_agents_at_once_and_every_accepted_point_answers_the_classifier_that
             models[model.version] = model
 
     async def play() -> tuple[Game, Any, list[Commit]]:
-        http = httpx.AsyncClient(event_hooks={"response": [remember]}, limits=LIMITS)
-        async with asyncio.timeout(120), AsyncClient(running.url, http=http) as one, AsyncClient(running.url) as other:
+        async with asyncio.timeout(120), AsyncClient(running.url) as one, AsyncClient(running.url) as other:
+            one.http.event_hooks = {"response": [remember]}
             session = await one.sessions.open(
                 dimension=2,
                 algorithm="strategic",
