@@ -1,10 +1,11 @@
-"""What the service answers, as frozen values: points, scores and weights are NumPy arrays, labels the caller's own.
+"""The service's answers as frozen dataclasses: points, scores and weights are NumPy arrays.
 
-Members that a newer service adds are left out. Values with arrays in them are equal only to themselves.
+Members that this client does not know are ignored. Dataclasses with arrays compare by identity.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
@@ -22,22 +23,23 @@ T = TypeVar("T")
 
 
 def build(kind: type[T], document: Document, /, **own: Any) -> T:
-    """A dataclass from the members of a document that it has; `own` are those that need more than copying"""
+    """A dataclass from the members of a document that it knows; `own`: members that were converted"""
     known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in document.items() if name in known} | own)
+    return kind(**{name: value for name, value in {**document}.items() if name in known} | own)
 
 
 def floats(values: Any) -> Array:
-    """An array that nobody changes by accident: answers may be shared"""
+    """A read-only array: answers may be shared"""
     array = np.array(values, dtype=np.float64)
     array.flags.writeable = False
     return array
 
 
 def label_array(values: Sequence[Label]) -> Labels:
-    """Integers or strings; objects where both are among them"""
+    """Integers, strings or booleans; objects where several of these are among them"""
     kinds = set(map(type, values))
-    return np.array(values, dtype=np.int64 if kinds <= {int} else np.str_ if kinds == {str} else object)
+    dtype = {frozenset({str}): np.str_, frozenset({bool}): np.bool_}.get(frozenset(kinds), object)
+    return np.array(values, dtype=np.int64 if kinds <= {int} else dtype)
 
 
 # ---------------------------------------------------------------------------------------------------- sessions
@@ -57,18 +59,24 @@ class SessionInfo:
     a: float | None
     budget: float | dict[str, Any] | None
     keep_points: int
-    keep_events: int
     ttl_seconds: int | None
     observed: int
     mistakes: int
     updates: int
     version: int
-    status: str  # warming or live
+    status: str  # warming, replaying, live, failed
     created_at: str
+    progress: float | None = None  # of a fork that is replaying: 0 to 1
+    failure: dict[str, Any] | None = None  # of one that failed: the problem
 
     @classmethod
     def read(cls, document: Document) -> SessionInfo:
         return build(cls, document, labels=tuple(document["labels"]))
+
+    @property
+    def pending(self) -> bool:
+        """Whether it is a fork that does not take points yet"""
+        return self.status == "replaying"
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Progress:
+class Counters:
     observed: int
     mistakes: int
     updates: int
@@ -98,11 +106,11 @@ class Observed:
 
     accepted: int
     mistakes: int
-    session: Progress  # behind the last point
+    session: Counters  # after the last point
     predictions: Labels | None = None
     scores: Array | None = None  # signed distance to the boundary; n×K for K > 2 labels
     correct: NDArray[np.bool_] | None = None
-    replayed: bool = False  # an answer to an earlier try with the same key
+    replayed: bool = False  # the stored answer to an earlier request with the same key
 
     @classmethod
     def read(cls, document: Document, replayed: bool) -> Observed:
@@ -124,7 +132,7 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class Labelled(Observed):
-    """What came of late labels."""
+    """The answer to late labels."""
 
     ids: tuple[Label, ...] = ()  # learned now, in this order
     unknown: tuple[Label, ...] = ()
@@ -138,7 +146,7 @@ class Labelled(Observed):
 
 
 def _columns(document: Document) -> dict[str, Any]:
-    own: dict[str, Any] = {"session": build(Progress, document["session"])}
+    own: dict[str, Any] = {"session": build(Counters, document["session"])}
     if "predictions" in document:
         own["predictions"] = label_array(document["predictions"])
         own["scores"] = floats(document["scores"])
@@ -183,6 +191,35 @@ class Predicted:
         names = ("predictions", "scores", "probabilities")
         columns = {name: _joined([getattr(part, name) for part in parts]) for name in names}
         return replace(parts[-1], cold=all(part.cold for part in parts), **columns)
+
+
+# --------------------------------------------------------------------------------------------------------- the log
+
+
+@dataclass(frozen=True, eq=False)
+class LogPage:
+    """Retained points in the order in which they were learned: positions `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+    X: Array
+    labels: Labels
+    next: int | None  # where the next page starts; None: this is the last
+
+    @classmethod
+    def read(cls, content: bytes, headers: Mapping[str, str]) -> LogPage:
+        """From rows of n×(d+1) numbers in NumPy's format; `labels` are still the indices that the last column has"""
+        rows = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+        if rows.ndim != 2:
+            raise ValueError(f"rows of shape {rows.shape}")
+        following = headers.get("horocycle-next")
+        return cls(
+            start=int(headers["horocycle-from"]),
+            end=int(headers["horocycle-to"]),
+            X=floats(rows[:, :-1]),
+            labels=rows[:, -1].astype(np.intp),
+            next=None if following is None else int(following),
+        )
 
 
 # ------------------------------------------------------------------------------------------------- the classifier
@@ -361,6 +398,10 @@ class FitInfo:
         return self.status in ("done", "failed", "cancelled")
 
     @property
+    def pending(self) -> bool:
+        return not self.ended
+
+    @property
     def result(self) -> FitResult:
         if self.status == "done":
             return FitResult.read(self.document)
@@ -376,16 +417,19 @@ class FitInfo:
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """Something that happened. One of a kind that is not known here is just this."""
+    """An entry of the session's log. One whose name this client does not know is just an `Event`."""
 
-    id: str
+    id: str  # "<observed>-<n>": grows strictly
     name: str
     data: Document = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Commit(Event):
-    """Points were learned: `first` to `observed`, of which `points` are a sample. `weights` if they changed."""
+    """Points were learned: positions `first` up to `observed`, of which `points` are a sample.
+
+    It does not carry the classifier: if `version` has changed, ask `Session.model`.
+    """
 
     first: int
     observed: int
@@ -397,21 +441,17 @@ class Commit(Event):
     labels: Labels
     predictions: Labels
     truth: list[list[float] | None] | None = None
-    weights: Array | None = None
+    alarms: tuple[int, ...] = ()  # the positions at which drift was detected
 
 
 @dataclass(frozen=True, eq=False)
 class ModelChanged(Event):
-    """The classifier changed without a point: a budget's estimate begun anew, a fit promoted."""
+    """The classifier changed without a point: a fit was promoted, the estimate of a budget was reset."""
 
     kind: str
     version: int
-    weights: Array
-
-
-@dataclass(frozen=True, eq=False)
-class Alarm(Event):
-    kind: str
+    observed: int | None = None
+    fit: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -421,8 +461,15 @@ class FitChanged(Event):
 
 
 @dataclass(frozen=True, eq=False)
+class SessionChanged(Event):
+    """Settings were changed, or the session was imported or forked."""
+
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
 class Reset(Event):
-    """Events before this one are not shown, at the start or because they are no longer kept: this is how it stands."""
+    """The session as it is now, in place of earlier events: at the start, or when those are no longer kept."""
 
     session: SessionInfo
     model: Model
@@ -434,24 +481,24 @@ class Ended(Event):
 
 
 def read_event(id: str, name: str, data: Document) -> Event:
-    made = _EVENTS.get(name, Event)
+    kind = _EVENTS.get(name)
+    if kind is None:
+        return Event(id, name, data)
     own: dict[str, Any] = {"id": id, "name": name, "data": data}
-    if made is Commit:
-        own |= {"first": data["from"], "points": floats(data["points"])}
-        own |= {column: label_array(data[column]) for column in ("labels", "predictions")}
-    if made is Reset:
+    if kind is Commit:
+        own |= {"first": data["from"], "alarms": tuple(data.get("alarms", ()))}
+        own |= {"points": floats(data.get("points", ()))}  # without retained points there is no sample
+        own |= {column: label_array(data.get(column, ())) for column in ("labels", "predictions")}
+    if kind is Reset:
         own |= {"session": SessionInfo.read(data["session"]), "model": Model.read(data["model"])}
-    if "weights" in data:
-        own["weights"] = floats(data["weights"])
-    known = {each.name for each in fields(made)}
-    return made(**{name: value for name, value in {**data, **own}.items() if name in known})
+    return build(kind, data, **own)
 
 
 _EVENTS: dict[str, type[Event]] = {
     "commit": Commit,
     "model": ModelChanged,
-    "alarm": Alarm,
     "fit": FitChanged,
+    "session": SessionChanged,
     "reset": Reset,
     "end": Ended,
 }

@@ -1,7 +1,7 @@
-"""Points and labels as the service reads them: cut into batches; JSON while they are few, raw float64 when many.
+"""Points and labels as request bodies: cut into batches; small ones are JSON, large ones raw float64.
 
-What is right and what is wrong is for the service to say. So only plain numbers go raw, where nothing could be said
-about them any more; all the rest goes as JSON, as it is.
+The service validates, so that its error names the index and the value. So only what is plain numbers goes raw; anything
+else goes as JSON, unchanged, however large it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from clients.problems import LengthMismatch, UnknownLabel, problem
 
 JSON = "application/json"
 RAW = "application/octet-stream"
-#: From so many numbers on a batch goes raw.
+#: A batch with at least this many numbers goes raw.
 MANY = 1024
 #: The most points, and the most numbers, that a batch has unless it is told otherwise.
 ROWS, NUMBERS = 10_000, 1 << 18
@@ -57,12 +57,18 @@ def labelled(X: Points, y: Any = None, truth: Any = None, *, n: int) -> Iterator
     return _cut(n, points=X, labels=y, truth=truth)
 
 
-async def alabelled(pairs: AsyncIterable[Any], *, n: int) -> AsyncIterator[Batch]:
-    """The same from an asynchronous stream of pairs (point, label)"""
+async def alabelled(X: Points, y: Any = None, truth: Any = None, *, n: int) -> AsyncIterator[Batch]:
+    """The same; X may also be an asynchronous iterator of pairs (point, label)"""
+    if not isinstance(X, AsyncIterable):
+        for batch in labelled(X, y, truth, n=n):
+            yield batch
+        return
+    if not (y is None and truth is None):
+        raise TypeError("an asynchronous iterator gives pairs (point, label): leave y and truth out")
     points: list[Any] = []
     labels: list[Any] = []
     first = True
-    async for point, label in pairs:
+    async for point, label in X:
         points.append(point)
         labels.append(label)
         if len(points) == n:
@@ -150,7 +156,7 @@ def encode(batch: Batch, dimension: int, index: Mapping[Label, int]) -> tuple[by
 
 
 def encode_raw(X: Points, y: Any, index: Mapping[Label, int]) -> bytes:
-    """Labelled rows for a route that reads nothing else"""
+    """Labelled raw rows, for the fits' own points"""
     rows, labels = np.asarray(X, dtype=np.float64), plain(y)
     if rows.ndim != 2 or len(rows) != len(labels):
         raise _unequal({"points": len(rows), "labels": len(labels)}) if rows.ndim == 2 else ValueError("X is not n×d")
@@ -165,7 +171,7 @@ def encode_raw(X: Points, y: Any, index: Mapping[Label, int]) -> bytes:
 
 
 def numbers(points: Any, dimension: int) -> Array | None:
-    """An n×d array, if these are plain numbers: NumPy would also take strings and booleans for some"""
+    """An n×d array if these are plain numbers, else None: NumPy alone would convert strings and booleans, too"""
     try:
         if not isinstance(points, np.ndarray):
             if all(isinstance(point, np.ndarray) for point in points):
@@ -183,7 +189,7 @@ def numbers(points: Any, dimension: int) -> Array | None:
 
 def _indices(labels: Any, index: Mapping[Label, int]) -> list[int] | None:
     """By value and type: true is not 1"""
-    if not set(map(type, labels)) <= {int, str} or not index.keys() >= set(labels):
+    if not set(map(type, labels)) <= set(map(type, index)) or not index.keys() >= set(labels):
         return None
     return [index[label] for label in labels]
 
@@ -198,7 +204,7 @@ def plain(values: Any) -> Any:
 
 
 def dump(document: Any) -> bytes:
-    """JSON with NaN in it, if there is one: the service says where"""
+    """JSON; NaN stays in it, so that the service can say at which index it is"""
     return json.dumps(document, default=_native, separators=(",", ":")).encode()
 
 

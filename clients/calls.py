@@ -1,15 +1,16 @@
-"""Every route as a call: the only place that knows URLs and bodies. What runs them is in client.py.
+"""Every route as a call (see transport.py): the only place that knows URLs and bodies.
 
-Nothing is done twice. Observing, late labels, fits and promotions carry an idempotency key, the same for every try. A
-session is opened under an id that the client chooses, at random or as it is told. If a reply was lost and the next try
-hears that the id is taken, by a session that is what was asked for and has learned nothing since, that is the answer
-that was lost. In the same way a session that is gone, when a reply to ending it was lost, has been ended.
+Retries do nothing twice. Observing, late labels, fits and promotions carry an idempotency key, the same for every
+attempt. A session is opened under an id that the client chooses. If a response was lost (`doubtful`) and the retry gets
+409 session-exists, the client looks: a session with the settings that were asked for, and no points since, is the one
+that the lost response was about. In the same way 410 session-gone, after a lost response to a DELETE, means done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from dataclasses import replace
+from typing import Any, Protocol, TypedDict, TypeVar
 from urllib.parse import quote
 
 from clients.answers import (
@@ -18,12 +19,14 @@ from clients.answers import (
     FitInfo,
     Label,
     Labelled,
+    LogPage,
     Metrics,
     Model,
     Observed,
     Page,
     Predicted,
     SessionInfo,
+    label_array,
 )
 from clients.bodies import JSON, RAW, Batch, dump, encode, encode_raw, plain, rows
 from clients.events import Subscription
@@ -37,11 +40,13 @@ from clients.problems import (
     StaleModel,
     UnknownFit,
     WentBackwards,
+    problem,
 )
+from clients.progress import Report
 from clients.transport import Answer, Call, Channel, Send, Sleep
 
-#: Seconds between two looks at a fit: at first, and at the most.
-LOOK, LOOK_MOST = 0.05, 1.0
+#: Seconds between two polls of a job: at first, and at the most.
+POLL, POLL_MOST = 0.05, 1.0
 
 
 class Settings(TypedDict, total=False):
@@ -54,7 +59,6 @@ class Settings(TypedDict, total=False):
     a: float
     budget: float | dict[str, Any]  # α, or {"estimate": {"initial": 4.0}}
     keep_points: int
-    keep_events: int
     ttl_seconds: int | None
     id: str | None
     name: str | None
@@ -72,15 +76,15 @@ class Changes(TypedDict, total=False):
 class How(TypedDict, total=False):
     """How points are observed."""
 
-    truth: Any  # where they were before they moved, to be shown
-    if_match: int | Model | None  # the model, or its version, that they answer
+    truth: Any  # where the points were before they moved, for display
+    if_match: int | Model | None  # the model, or its version, that they respond to
     columns: bool  # whether the answer has predictions and scores; default yes
     batch: int | None  # the most points of a request
-    key: str | None  # an idempotency key of the caller's own
+    key: str | None  # the caller's own idempotency key
 
 
 class Recipe(TypedDict, total=False):
-    """What is to be fitted; what is left out is the service's default."""
+    """How to fit; what is left out is the service's default."""
 
     kind: str  # svm, softmax
     margin: str  # soft, hard
@@ -94,7 +98,7 @@ class Recipe(TypedDict, total=False):
 #: What the service takes for a setting that is left out.
 DEFAULTS: dict[str, Any] = {
     **{"algorithm": "perceptron", "curvature": 1.0, "reference": "origin", "labels": [-1, 1], "a": 1.0, "budget": 1.0},
-    **{"keep_points": 10_000, "keep_events": 10_000, "ttl_seconds": None, "name": None},
+    **{"keep_points": 10_000, "ttl_seconds": None, "name": None},
 }
 
 
@@ -102,27 +106,30 @@ def session_path(id: str) -> str:
     return f"/sessions/{quote(id, safe='')}"
 
 
-def open_session(channel: Channel, asked: Mapping[str, Any]) -> Call[SessionCalls]:
-    """Open one, or import one if there is a `snapshot`"""
-    body = {name: value for name, value in asked.items() if value is not None}
-    ours = not body.get("id")  # then nobody else has this id
-    body["id"] = body.get("id") or channel.key()
-    content = dump({name: plain(value) for name, value in body.items()})
-    request = channel.request("POST", "/sessions", headers={"Content-Type": JSON}, content=content)
-    marks = channel.marks(body["id"])
+def open_session(
+    channel: Channel, asked: Mapping[str, Any], fork: Mapping[str, Any] | None = None
+) -> Call[SessionCalls]:
+    """Open one; import one if there is a `snapshot`; `fork`: {"session": id, "at": position}, to begin from another"""
+    settings = {name: plain(value) for name, value in asked.items() if value is not None}
+    chosen_here = not settings.get("id")  # at random, so that nobody else has it
+    id = settings["id"] = settings.get("id") or channel.key()
+    body = settings if fork is None else {"fork": {**fork, **settings}}
+    request = channel.request("POST", "/sessions", headers={"Content-Type": JSON}, content=dump(body))
     try:
-        info = yield from channel.ask(request, _info, marks)
+        info = yield from channel.ask(request, _info, channel.marks(id))
     except SessionExists as error:
         if not error.doubtful:
             raise
-        info = yield from look(channel, body["id"])
-        if not (ours or is_what_was_asked(info, body)):
+        info = yield from look(channel, id)
+        if not (chosen_here or is_what_was_asked(info, settings, fork)):
             raise
     return SessionCalls(channel, info)
 
 
-def is_what_was_asked(info: SessionInfo, asked: Mapping[str, Any]) -> bool:
-    """Whether this session can be the one that was asked for, as new as it was then"""
+def is_what_was_asked(info: SessionInfo, asked: Mapping[str, Any], fork: Mapping[str, Any] | None = None) -> bool:
+    """Whether this session can be the one that was asked for, and has learned nothing since"""
+    if fork is not None:
+        return (info.pending or info.observed == fork.get("at", info.observed)) and _agree(info, asked)
     snapshot = asked.get("snapshot")
     if snapshot is not None:
         counters, settings = snapshot["counters"], {**snapshot["session"], "name": asked.get("name", info.name)}
@@ -132,9 +139,11 @@ def is_what_was_asked(info: SessionInfo, asked: Mapping[str, Any]) -> bool:
 
 
 def _agree(info: SessionInfo, asked: Mapping[str, Any]) -> bool:
-    """A setting that the session's algorithm has no use for is shown as None; a learned reference as what it is"""
+    """Whether the settings are those that were asked for, as far as they are shown. One that the session's algorithm
+    does not use is shown as None, a learned reference as the point that was found."""
     for name, value in asked.items():
-        shown, wanted = getattr(info, name), plain(value)
+        wanted = plain(value)
+        shown = getattr(info, name, wanted)
         if name == "reference" and wanted == "origin":
             wanted = [0.0] * info.dimension
         if isinstance(shown, tuple):
@@ -147,7 +156,7 @@ def _agree(info: SessionInfo, asked: Mapping[str, Any]) -> bool:
 
 
 def _within(wanted: Any, shown: Any) -> bool:
-    """Equal, but for members that were left to the service"""
+    """Equal, except for members that the service filled in"""
     if isinstance(wanted, dict) and isinstance(shown, dict):
         return all(name in shown and _within(value, shown[name]) for name, value in wanted.items())
     return bool(wanted == shown)
@@ -178,8 +187,12 @@ class SessionCalls:
     def __init__(self, channel: Channel, info: SessionInfo) -> None:
         self.channel, self.info = channel, info
         self.marks = channel.marks(info.id)
-        self._index: dict[Label, int] = {label: i for i, label in enumerate(info.labels)}
         self._model: Model | None = None
+
+    @property
+    def _index(self) -> dict[Label, int]:
+        """The place of each label"""
+        return {label: i for i, label in enumerate(self.info.labels)}
 
     def _request(self, method: str, path: str = "", **more: Any) -> Send:
         return self.channel.request(method, session_path(self.info.id) + path, **more)
@@ -217,6 +230,27 @@ class SessionCalls:
 
         self._model = yield from self.channel.ask(self._request("GET", "/model", headers=headers), read, self.marks)
         return self._model
+
+    def model_at(self, position: int) -> Call[Model]:
+        """Its version is one of the past, so it is not held against the newest that is known"""
+        request = self._request("GET", f"/at/{position}/model")
+        return self.channel.ask(request, lambda answer: Model.read(answer.json()))
+
+    def log_page(self, start: int, limit: int) -> Call[LogPage]:
+        request = self._request("GET", "/log", params={"from": start, "limit": limit, "format": "npy"})
+        page = yield from self.channel.ask(
+            request, lambda answer: LogPage.read(answer.content, answer.headers), self.marks
+        )
+        if page.labels.max(initial=-1) >= len(self.info.labels):  # labels were added since the last look
+            yield from self.refresh()
+        return replace(page, labels=label_array(self.info.labels)[page.labels])
+
+    def wait(self, timeout: float | None, report: Report) -> Call[SessionInfo]:
+        """Until a fork has replayed its log"""
+        info = yield from poll(self.channel, f"session {self.info.id!r}", self.refresh, timeout, report)
+        if info.status == "failed":
+            raise problem(info.failure or {"detail": f"session {info.id!r} failed"})
+        return info
 
     def metrics(self) -> Call[Metrics]:
         request = self._request("GET", "/metrics")
@@ -283,18 +317,8 @@ class SessionCalls:
     def look_at_fit(self, fit: str) -> Call[FitInfo]:
         return self.channel.ask(self._request("GET", f"/fits/{quote(fit, safe='')}"), _fit, self.marks)
 
-    def wait_for_fit(self, fit: str, timeout: float | None, tell: Callable[[FitInfo], None]) -> Call[FitInfo]:
-        """Look at it, more and more seldom, until it has ended; `tell` whoever wants to know"""
-        began, pause = self.channel.clock(), LOOK
-        while True:
-            info = yield from self.look_at_fit(fit)
-            tell(info)
-            if info.ended:
-                return info
-            if timeout is not None and self.channel.clock() - began + pause > timeout:
-                raise NotYet(f"fit {fit!r} is {info.status} after {timeout} s, {info.progress:.0%} done")
-            yield Sleep(pause)
-            pause = min(1.5 * pause, LOOK_MOST)
+    def wait_for_fit(self, fit: str, timeout: float | None, report: Report) -> Call[FitInfo]:
+        return poll(self.channel, f"fit {fit!r}", lambda: self.look_at_fit(fit), timeout, report)
 
     def cancel_fit(self, fit: str) -> Call[None]:
         request = self._request("DELETE", f"/fits/{quote(fit, safe='')}")
@@ -310,12 +334,43 @@ class SessionCalls:
         return self.info
 
 
+class Job(Protocol):
+    """What the service does in the background: a fit, or the replay of a fork."""
+
+    @property
+    def status(self) -> str: ...
+
+    @property
+    def progress(self) -> float | None: ...
+
+    @property
+    def pending(self) -> bool: ...
+
+
+J = TypeVar("J", bound=Job)
+
+
+def poll(channel: Channel, what: str, look: Callable[[], Call[J]], timeout: float | None, report: Report) -> Call[J]:
+    """Look at a job, with growing pauses, until it is no longer pending"""
+    began, pause = channel.clock(), POLL
+    while True:
+        job = yield from look()
+        done = (0.0 if job.pending else 1.0) if job.progress is None else job.progress
+        report(done, job.status)
+        if not job.pending:
+            return job
+        if timeout is not None and channel.clock() - began + pause > timeout:
+            raise NotYet(f"{what} is {job.status} after {timeout} s, {done:.0%} done")
+        yield Sleep(pause)
+        pause = min(1.5 * pause, POLL_MOST)
+
+
 def _fit(answer: Answer) -> FitInfo:
     return FitInfo.read(answer.json())
 
 
 def _parameter(value: Any) -> Any:
-    """A point as 0.1,-0.2, points as many of them; numbers and booleans as JSON has them"""
+    """As a query parameter: a point as 0.1,-0.2, points as a list of these, numbers and booleans as JSON"""
     if isinstance(value, list):
         points = value if value and isinstance(value[0], list) else [value]
         return [",".join(map(repr, plain(point))) for point in points]
@@ -327,10 +382,9 @@ def _reply(columns: bool) -> dict[str, str]:
 
 
 class Observing:
-    """One `observe` of many batches.
+    """One `observe` in many requests.
 
-    With If-Match the batches go on only while the classifier is the one that their points answer; `accepted` says how
-    far they came, as it does for one batch.
+    With If-Match it is over when a batch has changed the version: the points behind it respond to an older model.
     """
 
     def __init__(self, calls: SessionCalls, how: How) -> None:
@@ -342,7 +396,7 @@ class Observing:
         self.over = False
 
     def batch(self, batch: Batch) -> Call[Observed | None]:
-        """What came of this batch; None if it answers a classifier that is there no more"""
+        """The answer to one batch; None if others changed the model between two batches (412)"""
         key = self._key if self._key is None or not self._batches else f"{self._key}.{self._batches}"
         try:
             done = yield from self._calls.observe(batch, key, self._if_match, self._columns)

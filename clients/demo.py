@@ -25,7 +25,7 @@ from clients.scenarios import load
 from clients.simulate import Plan, carried_out
 
 COMPARED = ("perceptron", "strategic")
-#: Whatever ends this ends the service, too.
+#: On these the demo stops its service before it exits.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds that the service may take to start, and to end.
 PATIENCE = 60.0
@@ -73,14 +73,13 @@ def stay(url: str, process: subprocess.Popen[str], out: Console) -> None:
 
 @contextmanager
 def service() -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """On a free port, with a store that is gone afterwards. A Ctrl-C is ours alone: it is ended when we are done"""
+    """On a free port, with a temporary store; in a session of its own, so that Ctrl-C reaches only the demo"""
     with tempfile.TemporaryDirectory(prefix="horocycle-demo-") as folder:
         command = [sys.executable, "-m", "service", "serve", "--port", "0", "--data", f"{folder}/store"]
         env = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "HOROCYCLE_REDIS_URL")}
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=env) as process:
             try:
-                assert process.stdout is not None
-                banner = process.stdout.readline().split()
+                banner = next(iter(process.stdout or ()), "").split()
                 if len(banner) < 3:
                     raise HorocycleError("the service did not start")  # it has said why
                 wait_until_ready(banner[2], process)
@@ -90,7 +89,7 @@ def service() -> Iterator[tuple[str, subprocess.Popen[str]]]:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """Whatever comes in the meantime: a service that is left behind would be worse"""
+    """Stop the service; signals are ignored meanwhile, so that it is not left running"""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     try:
         process.terminate()

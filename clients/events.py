@@ -1,4 +1,4 @@
-"""Server-sent events, without I/O: what to ask for, what came, and when to ask again."""
+"""Server-sent events, without I/O: the request, the parser, and when to reconnect."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import orjson
 
 from clients.answers import Commit, Ended, Event, Reset, read_event
 from clients.problems import UnexpectedAnswer, Unreachable, WentBackwards
-from clients.transport import AGAIN, Answer, Channel, Marks, Position, Reply, Send, position, refusal, retry_after
+from clients.transport import RETRIED, Answer, Channel, Marks, Position, Reply, Send, position, refusal, retry_after
 
 LINE_END = re.compile(r"\r\n|\n|\r(?!$)")
 
 
 @dataclass(frozen=True)
 class Message:
-    """One event of the stream; one without a name is a comment, which only says that the line is open."""
+    """One event of the stream; without a name it is a comment, which serves as a heartbeat."""
 
     name: str
     id: str
@@ -28,9 +28,9 @@ class Message:
 
 @dataclass
 class Parser:
-    """WHATWG's event stream, a chunk at a time"""
+    """An incremental parser of the event stream format (WHATWG)"""
 
-    retry: float = 0.0  # seconds that the service wants to have peace before a client comes back
+    retry: float = 0.0  # seconds that the service asks clients to wait before they reconnect
     _text: str = ""
     _id: str = ""
     _name: str = ""
@@ -59,25 +59,25 @@ class Parser:
 
 
 class Subscription:
-    """The events of a session across as many connections as it takes."""
+    """The events of a session, across reconnects."""
 
     def __init__(self, channel: Channel, marks: Marks, path: str, after: str | None) -> None:
         self._channel, self._marks, self._path = channel, marks, path
         self._last, self._observed = after, 0
-        self._sent_at, self._parser, self._failures, self._peace = Position(), Parser(), 0, 0.0
-        self.met = False  # whether there was a stream yet
+        self._sent_at, self._parser, self._failures, self._retry = Position(), Parser(), 0, 0.0
+        self.was_open = False  # whether any connection got the stream
 
     def request(self) -> Send:
-        """For a new connection: it goes on behind the last event that came"""
-        self._sent_at, self._parser = self._marks.highest, Parser(retry=self._peace)
+        """For a new connection, which resumes behind the last event (Last-Event-ID)"""
+        self._sent_at, self._parser = self._marks.highest, Parser(retry=self._retry)
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if self._last is not None:
             headers["Last-Event-ID"] = self._last
         return self._channel.request("GET", self._path, headers=headers)
 
     def opens(self, status: int, headers: httpx.Headers, content: bytes = b"") -> bool:
-        """Whether this is the stream; not yet if it is to be tried again. Raises the problem that it is otherwise"""
-        if status in AGAIN:
+        """Whether this response is the stream; False: retry later. Raises any other problem"""
+        if status in RETRIED:
             return False
         answer = Answer(status, headers, content)
         if status != 200:
@@ -85,7 +85,7 @@ class Subscription:
         if not headers.get("content-type", "").startswith("text/event-stream"):
             raise UnexpectedAnswer(f"is this Horocycle? {self._path} is no stream of events")
         self._marks.check(self._sent_at, Position(epoch=answer.epoch))
-        self.met = True
+        self.was_open = True
         return True
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
@@ -115,16 +115,16 @@ class Subscription:
             raise
 
     def ended(self) -> Ended:
-        """What is told of a session that was gone when its client came back"""
+        """For a session that was gone at a reconnect"""
         return Ended(self._last or "", "end", {})
 
     def wait(self, lost: Reply) -> float:
-        """The seconds until the next connection, after this one was cut, refused or (None) closed; raises if it was
-        too often in a row"""
+        """The seconds to wait before reconnecting, after a connection was lost, refused or (None) closed; raises after
+        too many failures in a row"""
         self._failures += 1
         if self._failures >= self._channel.retry.attempts:
             if lost is None:
                 raise Unreachable(self._channel.url, self._failures, "its stream of events ends at once")
             raise self._channel.failure(lost, self._failures)
-        self._peace = self._parser.retry
-        return max(self._channel.retry.delay(self._failures, self._channel.rng), self._peace, retry_after(lost))
+        self._retry = self._parser.retry
+        return max(self._channel.retry.delay(self._failures, self._channel.rng), self._retry, retry_after(lost))

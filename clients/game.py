@@ -38,7 +38,7 @@ class Tally:
     moved: int = 0
     cost: float = 0.0  # in gains
     requests: int = 0
-    stale: int = 0  # requests refused: the classifier they answered was there no more
+    stale: int = 0  # requests refused with 412: they answered an older classifier
     seconds: float = 0.0
     budgets: list[float] = field(default_factory=list)  # that were published, one after another
     in_band: int = 0  # points below a threshold that was, as published, within their reach
@@ -76,8 +76,8 @@ def phases(scenario: Scenario, rounds: int) -> list[Phase]:
     return [phase for i, phase in enumerate(scenario.phases) if sum(p.rounds for p in scenario.phases[:i]) < rounds]
 
 
-def points(scenario: Scenario, rounds: int) -> int:
-    """How many so many rounds have"""
+def point_count(scenario: Scenario, rounds: int) -> int:
+    """How many points so many rounds have"""
     total = 0
     for phase in phases(scenario, rounds):
         here = rounds if phase is scenario.phases[-1] else min(rounds, phase.rounds)
@@ -99,7 +99,7 @@ def covered(info: SessionInfo, scenario: Scenario, rounds: int) -> bool:
 
 
 class Published:
-    """The newest classifier; fetched when there is word of a newer one, once for all who wait for it."""
+    """The newest classifier; fetched when an answer named a newer version, once for all tasks that wait for it."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session, self._newest, self._lock = session, 0, asyncio.Lock()
@@ -118,10 +118,10 @@ class Published:
 
 
 class Gate:
-    """Requests under way: all at once while the classifier stays, one at a time when it has just changed
+    """Limits concurrent requests: `most` while the classifier stays, one when it has just changed (slow start)
 
-    A change refuses all that are under way. So after one, a single request goes ahead; each that changes nothing lets
-    one more go, which is twice as many after every round trip.
+    A change makes all requests under way stale. So after one, a single request goes ahead; each that changes nothing
+    admits one more, which doubles their number every round trip.
     """
 
     def __init__(self, most: int) -> None:
@@ -253,5 +253,5 @@ def in_band(scores: Array, model: Model) -> Array:
 
 
 def _first(error: BaseException) -> BaseException:
-    """One will do: the agents that fail together fail alike"""
+    """The first error of a group: tasks that fail together fail for the same reason"""
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

@@ -1,6 +1,6 @@
-"""A command that is interrupted ends once, and has the time for it: the second Ctrl-C changes nothing.
+"""Ctrl-C ends a command once: the first signal cancels what is running, and later ones do not disturb the cleanup.
 
-Python's own way raises at the second wherever the program is by then: in the middle of a task, or of tidying up.
+asyncio.run alone raises KeyboardInterrupt at the second Ctrl-C wherever the program is, also in a finally block.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Interrupts:
-    """with Interrupts(…): the first of these signals is a KeyboardInterrupt, those after it are nothing, to the end."""
+    """with Interrupts(…): the first of these signals raises KeyboardInterrupt, later ones are ignored."""
 
     def __init__(self, *numbers: signal.Signals) -> None:
         self._numbers, self._came = numbers, False
@@ -30,18 +30,17 @@ class Interrupts:
             signal.signal(number, signal.SIG_IGN if self._came else handler)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """asyncio.run; what is under way is cancelled, and the KeyboardInterrupt comes when it has ended"""
+        """asyncio.run; a signal cancels `main`, and KeyboardInterrupt is raised when its cleanup is over"""
         try:
             return asyncio.run(self._watched(main))
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
 
     async def _watched(self, main: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.current_task()
-        assert task is not None
+        task = asyncio.create_task(main)
         self._running = asyncio.get_running_loop(), task
         try:
-            return await main
+            return await task
         finally:
             self._running = None
 

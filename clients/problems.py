@@ -7,20 +7,21 @@ HorocycleError
 │   │   ├── EmptyBatch  PointOutsideBall  NonFinite  NotANumber  DimensionMismatch  LengthMismatch
 │   │   ├── UnknownLabel  BinaryOnly  IdReused  InvalidSnapshot
 │   │   └── EmptyClass  TooManyPoints  NotSeparable
-│   ├── UnknownSession  SessionGone  SessionExists
+│   ├── UnknownSession  SessionGone  SessionExists  SessionReplaying
+│   ├── LogTrimmed               the log no longer goes back to this position
 │   ├── UnknownFit  FitNotReady  FitFailed
 │   ├── UnknownRoute  MethodNotAllowed  Unauthenticated
-│   ├── StaleModel               the classifier these points answer is not the current one
+│   ├── StaleModel               the model that these points respond to is no longer the current one
 │   ├── KeyReused                an idempotency key with another body
-│   ├── TryLater                 has been tried again, often enough
+│   ├── TryLater                 retried, without success
 │   │   ├── RateLimited  SessionQuota
 │   │   └── StoreUnavailable  StoreFull  StoreReadOnly  OutcomeUnknown
 │   └── StateCorrupt
-├── Unreachable                  no answer, however often it was tried
+├── Unreachable                  no response to any attempt
 ├── UnexpectedAnswer             an answer, but not one of Horocycle: is the address right?
 ├── WentBackwards                the service is behind what it acknowledged before: a failover lost something
-├── FitCancelled                 a fit was waited for, and somebody cancelled it
-├── NotYet                       a fit's result was asked for before it was done, or its wait took too long
+├── FitCancelled                 the fit that was waited for was cancelled
+├── NotYet                       a fit's result was asked for before it was done, or a wait timed out
 └── NoProbabilities              this model has none
 """
 
@@ -33,8 +34,8 @@ from typing import Any
 
 
 class HorocycleError(Exception):
-    """The root. `accepted`: of a call that took more than one request, the points that were learned all the same.
-    `doubtful`: an earlier try, whose reply did not come, may have been served."""
+    """The base class. `accepted`: of a call in several requests, the points that were learned before this error.
+    `doubtful`: the response to an earlier attempt was lost, so that attempt may have been applied."""
 
     accepted: int = 0
     doubtful: bool = False
@@ -71,7 +72,7 @@ _STANDARD = ("type", "title", "status", "detail", "instance")
 
 
 class InvalidInput(Problem):
-    """Something that was sent cannot be taken; nothing was changed. `index` counts the points of the whole call."""
+    """The service refused what was sent, and changed nothing. `index` counts the points of the whole call."""
 
     index: int | None
 
@@ -173,6 +174,20 @@ class SessionExists(Problem):
     session: str
 
 
+class SessionReplaying(Problem):
+    """A fork does not take points until it has replayed its log: see `Session.wait`."""
+
+    session: str
+    progress: float | None
+
+
+class LogTrimmed(Problem):
+    """`first`: the oldest position that can still be asked for."""
+
+    session: str | None
+    first: int
+
+
 class UnknownFit(Problem):
     fit: str
 
@@ -209,7 +224,7 @@ class KeyReused(Problem):
 
 
 class TryLater(Problem):
-    """The service could not do it now, and could not a few times."""
+    """The service could not do it now, nor at the retries."""
 
 
 class RateLimited(TryLater):
@@ -234,7 +249,7 @@ class StoreReadOnly(TryLater):
 
 
 class OutcomeUnknown(TryLater):
-    """It may have been done, or not."""
+    """The request may have been applied, or not."""
 
 
 class StateCorrupt(Problem):
@@ -256,8 +271,8 @@ class UnexpectedAnswer(HorocycleError):
 
 
 class WentBackwards(HorocycleError):
-    """The service is behind what it said before, so something acknowledged was lost. What was asked for has been done
-    all the same: `answer` is what it said. The client goes on from there: it says so once for every loss."""
+    """The service is behind what it acknowledged before, so something was lost. The request itself succeeded: `answer`
+    is its result. Raised once for every loss; the client goes on from the new position."""
 
     def __init__(self, session: str, what: str, was: int, now: int) -> None:
         super().__init__(f"session {session!r} went backwards: its {what} was {was} and is {now} now")
@@ -281,15 +296,15 @@ class NoProbabilities(HorocycleError):
 
 
 def leaves(kind: type[Problem] = Problem) -> Iterator[type[Problem]]:
-    """The kinds of problem that have none below them"""
+    """The kinds of problem that have no subclasses"""
     for below in kind.__subclasses__():
         yield from leaves(below) if below.__subclasses__() else (below,)
 
 
-KINDS = {kind.slug(): kind for kind in leaves()}
+BY_SLUG = {kind.slug(): kind for kind in leaves()}
 
 
 def problem(document: Mapping[str, Any]) -> Problem:
     """The exception for a problem document: by the last part of its type"""
-    kind = KINDS.get(str(document.get("type", "")).rsplit("/", 1)[-1], Problem)
+    kind = BY_SLUG.get(str(document.get("type", "")).rsplit("/", 1)[-1], Problem)
     return kind(document)

@@ -4,7 +4,7 @@ A file says where agents measure (`reference`), what they can spend (`budget`), 
 `y` written out, `separable` ones drawn around the reference point, or the nodes of a `tree`; and `weights` that tell
 them apart. A phase with none of these keeps the agents of the one before, and changes their `mix`.
 
-Agents that a classifier w through p separates are separated by w strategically too: a positive one is above 0, so the
+Placed that a classifier w through p separates are separated by w strategically too: a positive one is above 0, so the
 threshold α is within its budget; a negative one is below 0, so it is not.
 """
 
@@ -25,9 +25,9 @@ from clients.agents import RADIUS_LIMIT, Array, Population, Signs, arrows, hyper
 FOLDER = Path(__file__).with_name("scenarios")
 #: How often agents are drawn, four times as many as are wanted, before the margin is found too large.
 DRAWS = 1000
-Table = Mapping[str, Any]
+Toml = Mapping[str, Any]
 #: true points, true signs, and the agents' names if they have some
-Agents = tuple[Array, Signs, tuple[str, ...]]
+Placed = tuple[Array, Signs, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def load(name: str, *, seed: int = 0, agents: int | None = None, budget: float |
         raise ValueError(f"{path}: {error}") from None
 
 
-def _scenario(name: str, told: Table, seed: int, agents: int | None, other_budget: float | None) -> Scenario:
+def _scenario(name: str, told: Toml, seed: int, agents: int | None, other_budget: float | None) -> Scenario:
     p, rng = np.array(told["reference"], dtype=np.float64), np.random.default_rng(seed)
     budget = float(told["budget"]) if other_budget is None else other_budget
     phases: list[Phase] = []
@@ -108,13 +108,13 @@ def _scenario(name: str, told: Table, seed: int, agents: int | None, other_budge
     return Scenario(name, told["about"], p, labels, budget, estimate, tuple(phases), seed)
 
 
-def _sized(part: Table, agents: int | None) -> Table:
+def _sized(part: Toml, agents: int | None) -> Toml:
     return (
         part if agents is None or "separable" not in part else {**part, "separable": {**part["separable"], "n": agents}}
     )
 
 
-def _so_many(agents: int | None, X: Array, y: Signs, called: tuple[str, ...]) -> Agents:
+def _so_many(agents: int | None, X: Array, y: Signs, called: tuple[str, ...]) -> Placed:
     """Those who are listed, all of them, again and again"""
     if agents is None:
         return X, y, called
@@ -134,11 +134,11 @@ def margin(X: ArrayLike, y: ArrayLike, p: ArrayLike, w: ArrayLike) -> float | No
 # --------------------------------------------------------------------------------- who they are
 
 
-def _listed(part: Table, p: Array, budget: float, rng: np.random.Generator) -> Agents:
+def _listed(part: Toml, p: Array, budget: float, rng: np.random.Generator) -> Placed:
     return np.array(part["points"], dtype=np.float64), np.array(part["y"], dtype=np.int8), tuple(part.get("names", ()))
 
 
-def _separable(part: Table, p: Array, budget: float, rng: np.random.Generator) -> Agents:
+def _separable(part: Toml, p: Array, budget: float, rng: np.random.Generator) -> Placed:
     return *separable(rng, p=p, w=part["weights"], budget=budget, **part["separable"]), ()
 
 
@@ -170,7 +170,7 @@ def separable(
     return points(p, A[:n]).astype(np.float64), np.sign(side[:n]).astype(np.int8)
 
 
-def _tree(part: Table, p: Array, budget: float, rng: np.random.Generator) -> Agents:
+def _tree(part: Toml, p: Array, budget: float, rng: np.random.Generator) -> Placed:
     """A tree in the disk, its root in the middle: neighbours an edge apart, in evenly spread directions (Sarkar)"""
     children, edge = part["children"], part["tree"]["edge"]
     below = {child for each in children.values() for child in each}
@@ -200,7 +200,7 @@ def _angle(x: Array, y: Array) -> float:
 
 
 #: by the key that a phase has
-SOURCES: dict[str, Callable[[Table, Array, float, np.random.Generator], Agents]] = {
+SOURCES: dict[str, Callable[[Toml, Array, float, np.random.Generator], Placed]] = {
     "points": _listed,
     "separable": _separable,
     "tree": _tree,

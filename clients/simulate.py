@@ -28,23 +28,23 @@ from clients import report
 from clients.answers import Certificate, Observed, SessionInfo
 from clients.calls import Settings
 from clients.client import URL, AsyncClient, AsyncSession, Retry
-from clients.game import Game, check, covered, known_margin, points
+from clients.game import Game, check, covered, known_margin, point_count
 from clients.interrupts import Interrupts
 from clients.problems import EmptyClass, HorocycleError, InvalidInput, Problem, UnknownSession
 from clients.scenarios import Scenario, load
 
 ALGORITHMS = ("perceptron", "second_order", "strategic")
-#: The first call is not to keep anybody waiting who has mistyped the address.
+#: For the first call: few retries, so that a mistyped address is reported soon.
 HASTY = Retry(attempts=3)
-#: Requests at a time that share a pool of connections: a pool looks at all it has, each time.
+#: Concurrent requests that share a connection pool: httpx scans the whole pool at every request.
 SHARE = 16
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 #: The points of a session that are kept for the best margin, at most.
 KEPT = 1_000_000
 
 
-class Senseless(Exception):
-    """What was asked for cannot be done, by this service or any."""
+class UsageError(Exception):
+    """Options that contradict each other, the scenario or the session: exit code 2."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Plan:
 
 @dataclass
 class Simulation:
-    """The games of a plan, one after another: they are not to share the machine."""
+    """The games of a plan, one after another, so that they do not compete for the CPU."""
 
     plan: Plan
     progress: Progress
@@ -83,10 +83,10 @@ class Simulation:
 
     async def _play(self, clients: Sequence[AsyncClient], algorithm: str, id: str | None) -> report.Run:
         plan = self.plan
-        id = await open_session(plan, algorithm, id)
+        id = await find_or_open(plan, algorithm, id)
         sessions = [await client.sessions.get(id) for client in clients]
         session, begun = sessions[0], sessions[0].info
-        task = self.progress.add_task(session.info.algorithm, total=points(plan.scenario, plan.rounds), told="")
+        task = self.progress.add_task(session.info.algorithm, total=point_count(plan.scenario, plan.rounds), told="")
         game = Game(sessions, plan.scenario, batch=plan.batch, concurrency=plan.concurrency, tell=self._tell)
         self.games.append((game, task))
         tally = await game.play(plan.rounds)
@@ -111,7 +111,7 @@ class Simulation:
         self.progress.update(task, completed=tally.points, told=said)
 
 
-async def open_session(plan: Plan, algorithm: str, id: str | None = None) -> str:
+async def find_or_open(plan: Plan, algorithm: str, id: str | None = None) -> str:
     """The id of the session to play against: the one that is named, if it is there, else a new one"""
     async with AsyncClient(plan.url, api_key=plan.key, retry=HASTY) as client:
         if plan.session is not None:
@@ -124,7 +124,7 @@ async def open_session(plan: Plan, algorithm: str, id: str | None = None) -> str
             "algorithm": algorithm,
             "reference": scenario.reference.tolist(),
             "labels": list(scenario.labels),
-            "keep_points": min(max(10_000, points(scenario, plan.rounds)), KEPT),
+            "keep_points": min(max(10_000, point_count(scenario, plan.rounds)), KEPT),
             "name": f"{scenario.name}, {algorithm}",
             "id": id,
         }
@@ -140,7 +140,7 @@ async def _join(client: AsyncClient, plan: Plan, algorithm: str, id: str) -> str
     found = await client.sessions.get(id)
     check(found.info, plan.scenario)
     if found.info.algorithm != algorithm:
-        raise Senseless(f"session {id!r} is {found.info.algorithm}, not {algorithm}")
+        raise UsageError(f"session {id!r} is {found.info.algorithm}, not {algorithm}")
     if plan.estimate is not None:
         await found.change(budget={"estimate": {"initial": plan.estimate}})
     return found.id
@@ -148,7 +148,7 @@ async def _join(client: AsyncClient, plan: Plan, algorithm: str, id: str) -> str
 
 async def certificate(session: AsyncSession, begun: SessionInfo, plan: Plan) -> Certificate | None:
     """What is proven of a stream that found the session as `begun`. The strategic theorem takes the margin of the true
-    points, the plain one that of the points shown; where the former is not known, the latter will do."""
+    points, the plain one that of the points shown; where the former is not known, the latter is used."""
     margin: float | str | None = "best"
     if begun.algorithm == "strategic":
         if not covered(begun, plan.scenario, plan.rounds):
@@ -172,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments = parser().parse_args(argv)
             plan, sinks = planned(arguments), opened(arguments, files)
             return carried_out(plan, sinks, out, err, interrupts)
-        except (Senseless, InvalidInput) as error:
+        except (UsageError, InvalidInput) as error:
             say(err, str(error))
             return 2
         except HorocycleError as error:
@@ -188,7 +188,7 @@ def carried_out(
 ) -> int:
     """Play, and write what came of it: to files, to standard output (None) in place of the table"""
     quiet = not err.is_terminal or any(sink is None for _, sink in sinks)
-    with bar(err, quiet) as progress:
+    with game_bar(err, quiet) as progress:
         simulation = Simulation(plan, progress)
         try:
             runs = interrupts.run(simulation.run())
@@ -199,7 +199,7 @@ def carried_out(
                 say(err, f"session {game.session.id}: {tally.points:,} points, {tally.mistakes:,} mistakes so far")
             raise
         except ValueError as error:
-            raise Senseless(str(error)) from error
+            raise UsageError(str(error)) from error
     for write, sink in sinks:
         text = write(plan.scenario, plan.rounds, runs)
         if sink is None:
@@ -211,7 +211,7 @@ def carried_out(
     return 0
 
 
-def bar(console: Console, quiet: bool) -> Progress:
+def game_bar(console: Console, quiet: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[told]}"))
     return Progress(*columns, TimeElapsedColumn(), console=console, disable=quiet, transient=True)
 
@@ -230,14 +230,14 @@ def planned(arguments: argparse.Namespace) -> Plan:
     try:
         scenario = load(arguments.scenario, seed=arguments.seed, agents=arguments.agents, budget=arguments.budget)
     except ValueError as error:
-        raise Senseless(str(error)) from None
+        raise UsageError(str(error)) from None
     plain = "perceptron" if arguments.algorithm == "strategic" else arguments.algorithm
     algorithms = (plain, "strategic") if arguments.compare else (arguments.algorithm,)
     estimate = scenario.estimate if arguments.estimate is True else arguments.estimate
     if estimate is not None and "strategic" not in algorithms:
-        raise Senseless(f"--estimate: a {arguments.algorithm} session has no budget to estimate")
+        raise UsageError(f"--estimate: a {arguments.algorithm} session has no budget to estimate")
     if arguments.compare and arguments.session:
-        raise Senseless("--compare plays against two sessions, --session against one")
+        raise UsageError("--compare plays against two sessions, --session against one")
     return Plan(
         url=arguments.url,
         scenario=scenario,
@@ -252,17 +252,17 @@ def planned(arguments: argparse.Namespace) -> Plan:
 
 
 def opened(arguments: argparse.Namespace, files: ExitStack) -> list[tuple[Any, TextIO | None]]:
-    """How to write, and where to; now, not when all is played and the folder turns out not to be there"""
+    """How to write, and where to. The files are opened before the games begin, so that a wrong path fails at once."""
     wanted = [(report.as_json, arguments.json), (report.as_csv, arguments.csv)]
     if arguments.json == arguments.csv == "-":
-        raise Senseless("--json - and --csv -: only one of them can have the standard output")
+        raise UsageError("--json - and --csv -: only one of them can have the standard output")
     sinks: list[tuple[Any, TextIO | None]] = []
     for write, path in wanted:
         if path is not None:
             try:
                 sinks.append((write, None if path == "-" else files.enter_context(open(path, "w", encoding="utf-8"))))
             except OSError as error:
-                raise Senseless(f"{path} cannot be written: {error.strerror}") from None
+                raise UsageError(f"{path} cannot be written: {error.strerror}") from None
     return sinks
 
 
@@ -282,7 +282,7 @@ def parser() -> argparse.ArgumentParser:
     add("--seed", type=_whole(0, 2**63 - 1), default=0, help="of the population and of the noise (0)")
     add("--batch", type=_whole(1, 10_000), default=20, help="agents that share a request (20)")
     add("--concurrency", type=_whole(1, 1_000), default=16, help="requests at a time (16)")
-    add("--session", type=_id, metavar="ID", help="play against this session; opened if it is not there")
+    add("--session", type=_session_id, metavar="ID", help="play against this session; opened if it is not there")
     add("--key", type=_key, default=os.environ.get("HOROCYCLE_KEY") or None, help="an API key ($HOROCYCLE_KEY)")
     add("--json", metavar="FILE", help="write the result as JSON; -: to standard output, in place of the table")
     add("--csv", metavar="FILE", help="write the result as CSV, likewise")
@@ -318,7 +318,7 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
     return number
 
 
-def _id(text: str) -> str:
+def _session_id(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no id of a session: letters, digits, - and _, at most 64")
     return text

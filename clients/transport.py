@@ -1,14 +1,13 @@
-"""Requests that are tried again until they are answered, and what every answer is checked for.
+"""Requests with retries, exponential backoff and jitter, and the checks of every answer; without I/O.
 
-A call is a generator that yields what is to be done, `Send` or `Sleep`, and is sent what came of it. So retries, keys
-and checks are written once; `run` does what a call asks for with httpx.Client, `arun` with httpx.AsyncClient.
+A call is a generator that yields `Send` or `Sleep` and is sent the reply. So retries, idempotency keys and checks are
+written once; `Client.run` and `AsyncClient.run` do the sending and sleeping.
 
-Tried again: 429, 502, 503, 504, a connection that fails, a reply that does not come in time. Nothing else.
+Retried: 429, 502, 503, 504, a connection that fails, a response that times out. Nothing else.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import threading
@@ -35,16 +34,27 @@ from clients.problems import (
 
 T = TypeVar("T")
 
-AGAIN = (429, 502, 503, 504)
-#: Errors of httpx after which the request cannot have reached the service.
+URL = "http://127.0.0.1:8000"
+#: Seconds to wait for a connection.
+CONNECT = 5.0
+#: Seconds without a heartbeat after which a stream of events counts as lost.
+SILENCE = 30.0
+#: No limit on connections: how many requests are made at a time is up to the caller.
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+
+Sleeper = Callable[[float], None]
+AsyncSleeper = Callable[[float], Awaitable[None]]
+
+RETRIED = (429, 502, 503, 504)
+#: Errors of httpx that say the request never reached the service.
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-#: Problems that say the same; and so does every 429.
-UNDONE = (StoreUnavailable, StoreFull, StoreReadOnly)
+#: Problems that say the service changed nothing; so does every 429.
+NOT_APPLIED = (StoreUnavailable, StoreFull, StoreReadOnly)
 
 
 @dataclass(frozen=True)
 class Send:
-    """One request, as often as it takes."""
+    """Send this request, once."""
 
     method: str
     url: str
@@ -64,9 +74,9 @@ Call = Generator[Send | Sleep, Reply, T]
 
 @dataclass(frozen=True)
 class Retry:
-    """When to try again: after `first` seconds, then twice that, at most `longest`, each shortened at random by up to
-    a half so that clients do not come back together; later if the service says so (`Retry-After`). Not more often than
-    `attempts` in all, and not once `patience` seconds are over."""
+    """Exponential backoff with jitter: `first` seconds, doubled at every failure up to `longest`, each shortened at
+    random by up to a half, so that clients do not retry in step; longer if the service says so (`Retry-After`). At most
+    `attempts` requests in all, and none after `patience` seconds."""
 
     attempts: int = 8
     first: float = 0.1
@@ -78,13 +88,13 @@ class Retry:
             raise ValueError(f"at least one attempt, and no negative seconds: {self}")
 
     def delay(self, failures: int, rng: random.Random) -> float:
-        """Seconds to wait after so many failures"""
+        """Seconds to sleep after so many failures"""
         return min(self.longest, self.first * 2.0 ** min(failures - 1, 60)) * rng.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back in the end."""
+    """A response, without httpx's part in it."""
 
     status: int
     headers: httpx.Headers
@@ -102,7 +112,7 @@ class Answer:
 
     @property
     def version(self) -> int | None:
-        """That of the ETag"""
+        """The model's version: the ETag"""
         return _number(self.headers.get("etag", "").strip('"'))
 
     @property
@@ -119,7 +129,7 @@ def _number(text: str) -> int | None:
 
 @dataclass(frozen=True)
 class Position:
-    """How far a session is. An answer need not tell all of it."""
+    """How far a session is, as far as an answer says."""
 
     epoch: int | None = None
     observed: int | None = None
@@ -130,10 +140,10 @@ class Position:
 
 
 class Marks:
-    """The furthest position of a session that an answer told of.
+    """High-water marks: the furthest position of a session that any answer had.
 
-    Answers to requests that overlap may come in any order. So a request takes the `highest` mark along when it is
-    sent: what was answered before that, its own answer must not be behind.
+    Answers to concurrent requests may arrive in any order. So `highest` is noted when a request is sent, and its answer
+    must not be behind that.
     """
 
     def __init__(self, session: str) -> None:
@@ -145,7 +155,7 @@ class Marks:
         return self._highest
 
     def check(self, sent_at: Position, told: Position) -> None:
-        """Remember what an answer told; raise if that is behind what was known when its request was sent"""
+        """Raise the marks to an answer's position; `WentBackwards` if it is behind what was known at sending time"""
         behind = [
             WentBackwards(self.session, name, was, now)
             for (name, was), (_, now) in zip(sent_at.items(), told.items(), strict=True)
@@ -175,8 +185,17 @@ class Channel:
     _marks: WeakValueDictionary[str, Marks] = field(default_factory=WeakValueDictionary)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @classmethod
+    def to(
+        cls, url: str, api_key: str | None, retry: Retry, clock: Callable[[], float], rng: random.Random | None
+    ) -> Channel:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"{url!r} is no address of a service: it begins with http:// or https://")
+        headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        return cls(url.rstrip("/"), headers, retry, clock, rng or random.SystemRandom())
+
     def marks(self, session: str) -> Marks:
-        """One for all handles of a session, as long as one of them is there to hold it"""
+        """Shared by all handles of a session, and dropped with the last of them"""
         with self._lock:
             found = self._marks.get(session)
             if found is None:
@@ -198,15 +217,15 @@ class Channel:
         return Send(method, self.url + path, params or {}, {**self.headers, **(headers or {})}, content)
 
     def ask(self, request: Send, read: Callable[[Answer], T], marks: Marks | None = None) -> Call[T]:
-        """What `read` makes of the answer to a request, tried until it is one; a problem is raised.
+        """Send a request, with retries, and parse the answer with `read`; raise the problem if it is one.
 
-        `marks`: those of the session that it is about.
+        `marks`: those of the session, for answers that tell its present position.
         """
         began, failures, doubtful = self.clock(), 0, False
         while True:
             sent_at = marks.highest if marks else Position()
             reply = yield request
-            if isinstance(reply, httpx.Response) and reply.status_code not in AGAIN:
+            if isinstance(reply, httpx.Response) and reply.status_code not in RETRIED:
                 answer = Answer(reply.status_code, reply.headers, reply.content)
                 if not (reply.is_success or reply.status_code == 304):
                     raise refusal(answer, doubtful)
@@ -215,28 +234,27 @@ class Channel:
                     _check(marks, sent_at, answer, result)
                 return result
             failures += 1
-            doubtful = doubtful or not undone(reply)
+            doubtful = doubtful or not not_applied(reply)
             wait = max(self.retry.delay(failures, self.rng), retry_after(reply))
             if failures >= self.retry.attempts or self.clock() - began + wait > self.retry.patience:
                 raise self.failure(reply, failures)
             yield Sleep(wait)
 
     def failure(self, reply: Reply, attempts: int) -> Problem | Unreachable:
-        """What to raise when it is not tried again"""
+        """What to raise after the last attempt"""
         if isinstance(reply, httpx.Response):
             return refusal(Answer(reply.status_code, reply.headers, reply.content))
-        assert reply is not None
         error = Unreachable(self.url, attempts, str(reply) or _spoken(type(reply).__name__))
         error.__cause__ = reply
         return error
 
 
-def undone(reply: Reply) -> bool:
-    """Whether a failure says that nothing was changed: it was not sent, or refused by the service itself"""
+def not_applied(reply: Reply) -> bool:
+    """Whether a failure is sure to have changed nothing: the request was not sent, or the service itself refused it"""
     if not isinstance(reply, httpx.Response):
         return isinstance(reply, UNSENT)
     refused = refusal(Answer(reply.status_code, reply.headers, reply.content))
-    return reply.status_code == 429 or isinstance(refused, UNDONE)
+    return reply.status_code == 429 or isinstance(refused, NOT_APPLIED)
 
 
 def understood(answer: Answer, read: Callable[[Answer], T]) -> T:
@@ -248,7 +266,7 @@ def understood(answer: Answer, read: Callable[[Answer], T]) -> T:
 
 
 def _check(marks: Marks, sent_at: Position, answer: Answer, result: object) -> None:
-    told = Position() if answer.replayed else position(result)  # a stored answer tells of the past
+    told = Position() if answer.replayed else position(result)  # a replayed answer has the position of the first time
     try:
         marks.check(sent_at, replace(told, epoch=answer.epoch))
     except WentBackwards as error:
@@ -257,13 +275,13 @@ def _check(marks: Marks, sent_at: Position, answer: Answer, result: object) -> N
 
 
 def position(result: object) -> Position:
-    """Where the session is, as far as an answer says"""
+    """The position in a parsed answer"""
     counters = getattr(result, "session", result)
     return Position(observed=getattr(counters, "observed", None), version=getattr(counters, "version", None))
 
 
 def refusal(answer: Answer, doubtful: bool = False) -> Problem:
-    """A problem, of the kind it says; or plainly its status, if something in between has answered"""
+    """The exception for an error response; a proxy's, which is no problem document, becomes a plain `Problem`"""
     document: Any = None
     if answer.headers.get("content-type", "").startswith("application/problem+json"):
         try:
@@ -279,7 +297,7 @@ def refusal(answer: Answer, doubtful: bool = False) -> Problem:
 
 
 def retry_after(reply: Reply) -> float:
-    """The seconds that the service asks for: a number, or a date, which is compared with the answer's own"""
+    """The seconds of a Retry-After header: a number, or a date, which is compared with the response's Date"""
     if not isinstance(reply, httpx.Response) or "retry-after" not in reply.headers:
         return 0.0
     given = reply.headers["retry-after"]
@@ -297,45 +315,6 @@ def retry_after(reply: Reply) -> float:
 def _spoken(name: str) -> str:
     """ReadTimeout → read timeout"""
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
-
-
-# --------------------------------------------------------------------------------------------- with and without await
-
-
-def run(call: Call[T], http: httpx.Client, sleep: Callable[[float], None] = time.sleep) -> T:
-    reply: Reply = None
-    while True:
-        try:
-            step = call.send(reply)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        reply = None
-        if isinstance(step, Sleep):
-            sleep(step.seconds)
-            continue
-        try:
-            reply = http.send(built(http, step))
-        except httpx.TransportError as error:
-            reply = error
-
-
-async def arun(call: Call[T], http: httpx.AsyncClient, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> T:
-    reply: Reply = None
-    while True:
-        try:
-            step = call.send(reply)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        reply = None
-        if isinstance(step, Sleep):
-            await sleep(step.seconds)
-            continue
-        try:
-            reply = await http.send(built(http, step))
-        except httpx.TransportError as error:
-            reply = error
 
 
 def built(http: httpx.Client | httpx.AsyncClient, request: Send, timeout: httpx.Timeout | None = None) -> httpx.Request:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import io
 import json
 import random
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import numpy as np
@@ -18,9 +21,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import clients
 from clients import client as surface
-from clients import problems
-from clients.answers import Alarm, Commit, Ended, FitChanged, ModelChanged, Observed, Page, Reset, SessionInfo
+from clients import problems, unasync
+from clients.answers import (
+    Commit,
+    Ended,
+    Event,
+    FitChanged,
+    ModelChanged,
+    Observed,
+    Page,
+    Reset,
+    SessionChanged,
+    SessionInfo,
+    read_event,
+)
 from clients.bodies import MANY, labelled, rows
 from clients.calls import is_what_was_asked
 from clients.client import AsyncClient, Client, Retry, Session
@@ -33,6 +49,7 @@ from service.api.problems import problem as told
 from service.errors import slug
 from tests.blocking import client as made
 from tests.running import Running
+from tests.stub import INFO, Stub, serving
 
 DOCS = Path(__file__).parent.parent / "docs" / "client.md"
 
@@ -74,7 +91,11 @@ def test_both_clients_have_the_same_surface(name: str) -> None:
             assert list(inspect.signature(here).parameters) == list(inspect.signature(there).parameters), each
             awaited = inspect.iscoroutinefunction(there) or inspect.isasyncgenfunction(there)
             assert awaited, f"Async{name}.{each} is not to be awaited"
-            assert here.__doc__ or each in ("run", "close", "get", "metrics", "refresh"), f"{name}.{each} says nothing"
+            assert here.__doc__, f"{name}.{each} says nothing"
+
+
+def test_the_blocking_client_is_the_asynchronous_one_without_await() -> None:
+    assert unasync.TARGET.read_text() == unasync.synchronous(unasync.SOURCE.read_text()), unasync.__doc__
 
 
 # ------------------------------------------------------------------------------------------------------------ sessions
@@ -441,7 +462,7 @@ def tell_until_the_end(session: Session) -> None:
     commit = next(events)
     assert isinstance(commit, Commit)
     assert (commit.first, commit.observed, commit.labels.tolist()) == (0, 2, [-1, 1])
-    assert commit.weights is not None and np.array_equal(commit.weights, session.model().weights)
+    assert commit.version == session.model().version > reset.model.version
     session.change(budget={"estimate": {"initial": 3.0}})
     changed = next(events)
     assert isinstance(changed, ModelChanged)
@@ -466,26 +487,25 @@ def test_events_go_on_behind_the_one_that_is_named(session: Session) -> None:
     unknown.close()
 
 
-def test_a_session_without_events_or_gone_says_so(client: Client) -> None:
-    silent = client.sessions.open(dimension=2, keep_events=0)
-    with pytest.raises(problems.InvalidRequest):
-        next(silent.events())
-    silent.end()
+def test_a_session_that_is_gone_has_no_events(client: Client) -> None:
+    session = client.sessions.open(dimension=2)
+    session.end()
     with pytest.raises(problems.SessionGone):
-        next(silent.events())
+        next(session.events())
 
 
-def test_an_alarm_is_an_event(session: Session) -> None:
+def test_an_alarm_is_told_with_the_points_that_raised_it(session: Session) -> None:
     X, _ = stream(600)
     y = np.where(X[:, 0] > 0, 1, -1)
     session.observe(X, y)
     for i in range(0, 600, 100):
         session.observe(X[i : i + 100], np.random.default_rng(i).choice([-1, 1], 100))
     events = session.events(after="0-0")
-    found = [next(events) for _ in range(8)]
+    found = [next(events) for _ in range(7)]
     events.close()
-    alarm = next(each for each in found if isinstance(each, Alarm))
-    assert (alarm.kind, alarm.data["observed"] > 600) == ("drift", True)
+    commits = [each for each in found if isinstance(each, Commit)]
+    assert any(each.alarms for each in commits[1:]) and not commits[0].alarms
+    assert all(each.first <= at <= each.observed for each in commits for at in each.alarms)
 
 
 STREAM = (
@@ -597,7 +617,8 @@ def test_every_problem_of_the_service_has_its_exception_and_the_other_way_round(
     ours = {kind.slug(): kind for kind in leaves()}
     theirs = {slug(kind): kind for kind in STATUS}
     assert set(theirs) - set(ours) == set()
-    assert set(ours) - set(theirs) <= {"unauthenticated", "session-quota"}, "the service has them no more"
+    soon = {"unauthenticated", "session-quota", "log-trimmed", "session-replaying"}
+    assert set(ours) - set(theirs) <= soon, "the service has them no more"
     for name, kind in theirs.items():
         document = told(sample(kind))
         raised = problem(document)
@@ -608,14 +629,22 @@ def test_every_problem_of_the_service_has_its_exception_and_the_other_way_round(
             assert getattr(raised, member) == value
 
 
-def test_every_exception_is_drawn_in_the_tree() -> None:
-    def below(kind: type[Exception]) -> Iterator[type[Exception]]:
-        for each in kind.__subclasses__():
-            yield each
-            yield from below(each)
+def below(kind: type[Exception]) -> Iterator[str]:
+    """The names of all kinds of this exception"""
+    for each in kind.__subclasses__():
+        yield each.__name__
+        yield from below(each)
 
+
+def test_every_exception_is_drawn_in_the_tree() -> None:
     drawn = set(re.findall(r"\b[A-Z][A-Za-z]+\b", str(problems.__doc__).split("HorocycleError\n", 1)[1]))
-    assert {each.__name__ for each in below(problems.HorocycleError)} <= drawn
+    assert set(below(problems.HorocycleError)) <= drawn
+
+
+def test_the_package_exports_the_clients_and_every_exception() -> None:
+    assert clients.__all__ == sorted(clients.__all__)
+    assert set(clients.__all__) == {"AsyncClient", "Client", "HorocycleError", *below(problems.HorocycleError)}
+    assert clients.Client is Client and clients.AsyncClient is AsyncClient
 
 
 def test_a_problem_of_an_unknown_kind_is_a_problem() -> None:
@@ -624,13 +653,6 @@ def test_a_problem_of_an_unknown_kind_is_a_problem() -> None:
 
 
 # ------------------------------------------------------------------------------------------- without a service: retries
-
-
-INFO = {
-    **{"id": "s", "name": None, "algorithm": "perceptron", "dimension": 2, "curvature": 1.0, "reference": [0.0, 0.0]},
-    **{"labels": [-1, 1], "a": None, "budget": None, "keep_points": 10, "keep_events": 10, "ttl_seconds": None},
-    **{"observed": 0, "mistakes": 0, "updates": 0, "version": 0, "status": "live", "created_at": "now"},
-}
 
 
 def learned(observed: int, version: int = 0, **headers: str) -> httpx.Response:
@@ -765,8 +787,7 @@ def taken() -> httpx.Response:
 
 def test_a_session_whose_reply_was_lost_is_recognised(kind: str) -> None:
     def shown(request: httpx.Request) -> httpx.Response:
-        kept = {"keep_points": 10_000, "keep_events": 10_000}
-        return httpx.Response(200, json={**INFO, **kept, "id": request.url.path.removeprefix("/sessions/")})
+        return httpx.Response(200, json={**INFO, "id": request.url.path.removeprefix("/sessions/")})
 
     script = Script(kind, httpx.ReadError("lost"), taken(), shown)
     with script as client:
@@ -788,11 +809,10 @@ def test_an_id_that_was_taken_before_is_not_ours(kind: str, first: int | Excepti
 
 @pytest.mark.parametrize("other", [{"observed": 3}, {"dimension": 3}, {"labels": ["a", "b"]}, {"curvature": 2.0}])
 def test_another_session_of_that_id_is_not_ours(kind: str, other: dict[str, Any]) -> None:
-    info = {**INFO, "keep_points": 10_000, "keep_events": 10_000}
-    script = Script(kind, *[httpx.ReadTimeout("lost"), taken(), httpx.Response(200, json={**info, **other})])
+    script = Script(kind, *[httpx.ReadTimeout("lost"), taken(), httpx.Response(200, json={**INFO, **other})])
     with script as client, pytest.raises(problems.SessionExists):
         client.sessions.open(dimension=2, id="s")
-    script = Script(kind, *[httpx.ReadTimeout("lost"), taken(), httpx.Response(200, json=info)])
+    script = Script(kind, *[httpx.ReadTimeout("lost"), taken(), httpx.Response(200, json=INFO)])
     with script as client:
         assert client.sessions.open(dimension=2, id="s").id == "s"
 
@@ -824,7 +844,7 @@ def test_the_defaults_are_the_services(http: httpx.Client) -> None:
         body = {"dimension": 2, "algorithm": algorithm}
         answer = SessionInfo.read(http.post("/sessions", json=body).json())
         assert is_what_was_asked(answer, body)
-        assert not is_what_was_asked(answer, {"dimension": 2, "algorithm": algorithm, "keep_events": 5})
+        assert not is_what_was_asked(answer, {"dimension": 2, "algorithm": algorithm, "keep_points": 5})
 
 
 def test_a_session_that_is_gone_after_a_lost_reply_was_ended(kind: str) -> None:
@@ -836,6 +856,143 @@ def test_a_session_that_is_gone_after_a_lost_reply_was_ended(kind: str) -> None:
         session.end()
         with pytest.raises(problems.SessionGone):
             session.end()
+
+
+# ---------------------------------------------------------------------------- without a service: logs, forks, the past
+
+
+class Logged(Stub):
+    """Session s with 25 points, the first 5 of which are no longer kept; a fork of it is replaying for two polls"""
+
+    ROWS = np.column_stack([np.linspace(-0.5, 0.5, 50).reshape(25, 2), np.arange(25) % 3])
+    FIRST, LABELS = 5, ["a", "b", "c"]
+    polls: int
+    forks: list[dict[str, Any]]
+    fate: dict[str, Any]
+
+    def do_GET(self) -> None:
+        path, query = urlsplit(self.path).path, dict(parse_qsl(urlsplit(self.path).query))
+        if path == "/sessions/s":
+            self.answer({**INFO, "labels": self.LABELS, "observed": 25, "version": 9})
+        elif path == "/sessions/s/log":
+            self.page(int(query["from"]), int(query["limit"]), query["format"])
+        elif path == "/sessions/s/at/7/model":
+            self.answer({**INFO, "weights": [1.0, 2.0], "sigma": 2.0, "threshold": None, "version": 3})
+        elif path == "/sessions/s/at/2/model":
+            self.refuse(410, "log-trimmed", first=self.FIRST)
+        else:  # the fork
+            type(self).polls += 1
+            replaying = {"status": "replaying", "progress": self.polls / 4, "observed": self.polls}
+            self.answer({**self.forks[-1], **(replaying if self.polls < 3 else self.fate)})
+
+    def page(self, start: int, limit: int, form: str) -> None:
+        assert form == "npy"
+        if start < self.FIRST:
+            return self.refuse(410, "log-trimmed", first=self.FIRST)
+        end, content = min(start + limit, 25), io.BytesIO()
+        np.save(content, self.ROWS[start:end])
+        headers = {"Horocycle-From": str(start), "Horocycle-To": str(end)}
+        headers |= {"Horocycle-Next": str(end)} if end < 25 else {}
+        self.answer(content.getvalue(), headers, kind="application/x-npy")
+
+    def do_POST(self) -> None:
+        body = self.body()
+        if self.path.endswith("/observe"):
+            return self.refuse(409, "session-replaying", session=self.forks[-1]["id"], progress=0.5)
+        settings = {name: value for name, value in body["fork"].items() if name not in ("session", "at")}
+        self.forks.append({**INFO, "labels": self.LABELS, **settings, "asked": body})
+        self.answer({**self.forks[-1], "status": "replaying", "progress": 0.0}, status=201)
+
+
+@contextmanager
+def logged(kind: str, **fate: Any) -> Iterator[tuple[Session, type[Logged]]]:
+    own = {"polls": 0, "forks": [], "fate": {"status": "live", "observed": 25, **fate}}
+    handler: type[Logged] = type("Handler", (Logged,), own)
+    sleep: Any = (lambda seconds: None) if kind == "sync" else (lambda seconds: asyncio.sleep(0))
+    with serving(handler) as url, made(kind, url, sleep=sleep) as client:
+        yield client.sessions.get("s"), handler
+
+
+def test_the_log_is_read_a_page_at_a_time_and_goes_on_where_it_was_left(kind: str) -> None:
+    with logged(kind) as (session, stub):
+        pages = list(session.log(start=5, page=8))
+        assert [(page.start, page.end) for page in pages] == [(5, 13), (13, 21), (21, 25)]
+        assert np.array_equal(np.concatenate([page.X for page in pages]), stub.ROWS[5:, :2])
+        assert np.concatenate([page.labels for page in pages]).tolist() == ["abc"[i % 3] for i in range(5, 25)]
+        assert next(iter(session.log(start=pages[0].end))).start == 13
+        assert list(session.log(start=25)) == []
+        with pytest.raises(problems.LogTrimmed) as trimmed:
+            list(session.log())
+        assert trimmed.value.first == 5
+
+
+def test_labels_that_were_added_meanwhile_are_known_to_the_log(kind: str) -> None:
+    with logged(kind) as (session, stub):
+        stub.ROWS = np.column_stack([stub.ROWS[:, :2], np.full(25, 3)])
+        stub.LABELS = [*stub.LABELS, "d"]
+        assert set(next(iter(session.log(start=5))).labels) == {"d"}
+
+
+def test_a_model_of_the_past_is_not_taken_for_a_loss(kind: str) -> None:
+    with logged(kind) as (session, _):
+        assert session.model(at=7).version == 3 < session.info.version
+        with pytest.raises(problems.LogTrimmed):
+            session.model(at=2)
+        assert session.refresh().version == 9
+
+
+def test_a_fork_is_waited_for(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with logged(kind) as (session, stub):
+        fork = session.fork(at=20, algorithm="second_order", name="what if")
+        asked = {"session": "s", "at": 20, "algorithm": "second_order", "name": "what if", "id": fork.id}
+        assert stub.forks[0]["asked"] == {"fork": asked}
+        assert (fork.info.status, fork.info.progress) == ("replaying", 0.0)
+        with pytest.raises(problems.SessionReplaying) as refused:
+            fork.observe([0.1, 0.2], "a")
+        assert (refused.value.session, refused.value.progress) == (fork.id, 0.5)
+        with pytest.raises(problems.NotYet, match="is replaying after 0 s, 25% done"):
+            fork.wait(0)
+        info = fork.wait(progress=True)
+        assert (info.status, info.observed, fork.info) == ("live", 25, info)
+        shown = capsys.readouterr().err
+        assert f"session {fork.id}: replaying" in shown and "100%" in shown
+        session.fork()
+        assert stub.forks[1]["asked"]["fork"].keys() == {"session", "id"}
+
+
+def test_a_fork_that_fails_says_why(kind: str) -> None:
+    failure = {"type": "/problems/log-trimmed", "status": 410, "detail": "gone meanwhile", "first": 7}
+    with logged(kind, status="failed", failure=failure) as (session, _):
+        with pytest.raises(problems.LogTrimmed, match="gone meanwhile"):
+            session.fork(keep_points=0).wait()
+
+
+@pytest.mark.parametrize(
+    ("shown", "ours"),
+    [
+        ({"status": "replaying", "observed": 3, "name": "n"}, True),
+        ({"observed": 20, "name": "n"}, True),
+        ({"observed": 21, "name": "n"}, False),
+        ({"observed": 20, "name": "another"}, False),
+    ],
+)
+def test_a_fork_whose_reply_was_lost_is_recognised(shown: dict[str, Any], ours: bool) -> None:
+    info = SessionInfo.read({**INFO, **shown})
+    assert is_what_was_asked(info, {"id": "s", "name": "n"}, {"session": "p", "at": 20}) == ours
+
+
+def test_events_of_a_newer_service_are_read_as_far_as_they_are_known() -> None:
+    sent = {"from": 0, "observed": 2, "mistakes": 1, "updates": 1, "version": 1, "status": "live", "requests": []}
+    sent |= {"points": [[0.1, 0.2]], "labels": [1], "predictions": [-1], "alarms": [1], "new": "member"}
+    commit = read_event("2-1", "commit", sent)
+    assert isinstance(commit, Commit) and (commit.first, commit.alarms, commit.truth) == (0, (1,), None)
+    changed = read_event("2-2", "model", {"kind": "promotion", "fit": "f", "version": 2, "observed": 2})
+    assert isinstance(changed, ModelChanged) and (changed.fit, changed.observed) == ("f", 2)
+    settings = read_event("2-3", "session", {"kind": "fork"})
+    assert isinstance(settings, SessionChanged) and settings.kind == "fork"
+    for data in ({"x": 1}, [1, 2], None):
+        unknown = read_event("2-4", "eclipse", data)  # type: ignore[arg-type]
+        assert (type(unknown), unknown.name, unknown.data) == (Event, "eclipse", data)
 
 
 # ------------------------------------------------------------------------------- without a service: what goes backwards

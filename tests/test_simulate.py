@@ -10,13 +10,8 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -29,9 +24,10 @@ from clients import simulate
 from clients.agents import TOLERANCE, Model, best_response
 from clients.answers import Commit, Observed
 from clients.client import AsyncClient
-from clients.game import Game, Gate, in_band, known_margin, points
+from clients.game import Game, Gate, in_band, known_margin, point_count
 from clients.scenarios import load, names
 from tests.running import Running
+from tests.stub import Stub, serving
 
 #: Agents everywhere who never move: many of them stay where a rational one would not.
 HONEST = """
@@ -107,9 +103,16 @@ def test_200_agents_at_once_and_every_accepted_point_answers_the_classifier_that
     """Within the corrected bound; after a clean pass another one; checked from the answers, and from the events"""
     scenario = load("loans", agents=200, budget=1.0)
     answers: list[tuple[int, Observed]] = []
+    models: dict[int, Model] = {}  # by version, as the agents were shown them
+
+    async def remember(response: httpx.Response) -> None:
+        if response.request.url.path.endswith("/model") and response.status_code == 200:
+            model = Model.from_json(json.loads(await response.aread()))
+            models[model.version] = model
 
     async def play() -> tuple[Game, Any, list[Commit]]:
         async with asyncio.timeout(120), AsyncClient(running.url) as one, AsyncClient(running.url) as other:
+            one.http.event_hooks = {"response": [remember]}
             session = await one.sessions.open(
                 dimension=2,
                 algorithm="strategic",
@@ -155,18 +158,17 @@ def test_200_agents_at_once_and_every_accepted_point_answers_the_classifier_that
     heard: dict[int, int] = defaultdict(int)
     for named, told in answers:
         said[named] += told.accepted
-    p, sigma = scenario.reference, 2 / (1 - float(scenario.reference @ scenario.reference))
-    model = Model("strategic", 1.0, scenario.labels, p, np.zeros(2), sigma, budget=1.0, threshold=1 / sigma, version=0)
+    version = 0
     for event in events:  # the agents' own geometry says what an answer to that classifier is
         shown = iter(zip(event.points, event.truth or [], strict=True))
         for request in event.data["requests"]:
             heard[request["if_match"]] += request["accepted"]
-            assert request["if_match"] == model.version
+            assert request["if_match"] == version
+            version = request["version"]
             for _, (point, truth) in zip(range(request["accepted"]), shown, strict=False):
                 assert truth is not None
-                assert best_response(truth, model, 1.0)[0] == pytest.approx(point, abs=1e-12)
-        if event.weights is not None:
-            model = replace(model, weights=event.weights, version=event.version)
+                assert best_response(truth, models[request["if_match"]], 1.0)[0] == pytest.approx(point, abs=1e-12)
+        assert event.version == version
     assert heard == said
 
 
@@ -300,7 +302,7 @@ def test_where_no_margin_is_known_it_is_that_of_the_points_shown(played: Any) ->
 def test_the_points_of_so_many_rounds_are_counted() -> None:
     scenario = load("drift")
     for rounds in (1, 6, 7, 12, 13, 18, 30):
-        assert points(scenario, rounds) == sum(len(scenario.phase(turn).population.X) for turn in range(rounds))
+        assert point_count(scenario, rounds) == sum(len(scenario.phase(turn).population.X) for turn in range(rounds))
 
 
 # --------------------------------------------------------------------------------------- bad input
@@ -400,33 +402,17 @@ def test_a_dead_server_is_said_soon(capsys: pytest.CaptureFixture[str]) -> None:
     assert "http://127.0.0.1:9 does not answer (tried 3 times)" in capsys.readouterr().err
 
 
-@contextmanager
-def guarded(key: str) -> Iterator[str]:
-    """A service that wants a key, as far as a wrong one comes"""
+class Guarded(Stub):
+    """A service that wants the key "right\""""
 
-    class Guard(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            right = self.headers.get("authorization") == f"Bearer {key}"
-            body = {"type": "/problems/unauthenticated", "title": "Unauthenticated", "detail": "no such key"}
-            self.send_response(418 if right else 401)
-            self.send_header("content-type", "application/problem+json")
-            self.end_headers()
-            self.wfile.write(json.dumps({**body, "status": 418 if right else 401}).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Guard) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    def do_POST(self) -> None:
+        self.body()
+        right = self.headers.get("authorization") == "Bearer right"
+        self.refuse(418 if right else 401, "unauthenticated", detail="no such key")
 
 
 def test_a_wrong_key_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    with guarded("right") as url:
+    with serving(Guarded) as url:
         assert simulate.main(["--url", url, "--key", "wrong"]) == 1
         assert "the service does not take this key (--key): no such key" in capsys.readouterr().err
         assert simulate.main(["--url", url, "--key", "right"]) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import signal
@@ -13,8 +12,7 @@ import time
 from base64 import b64decode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
@@ -27,6 +25,7 @@ from clients.client import AsyncClient, AsyncSession, Client, Retry, Session
 from tests.blocking import client as made
 from tests.faults.proxy import proxied
 from tests.running import Running
+from tests.stub import INFO, Stub, serving
 
 OFTEN = Retry(attempts=100, first=0.002, longest=0.02)
 BAD: Any = {"refuse": 0.1, "lose": 0.25, "half": 0.1}
@@ -182,21 +181,20 @@ def test_events_come_each_once_in_order_however_the_line_is_cut(running: Running
 
 def test_events_that_are_kept_no_more_are_told_as_a_reset(running: Running, kind: str) -> None:
     with made(kind, running.url) as client:
-        session = client.sessions.open(dimension=2, keep_events=1)
+        session = client.sessions.open(dimension=2, keep_points=1)
         session.observe([0.1, 0.2], 1)
         first = session.events(after="0-0")
         seen = next(first)
         first.close()
         assert isinstance(seen, Commit)
-        for _ in range(220):  # Redis trims in whole nodes
+        for _ in range(220):  # the newest 64 entries stay, and Redis may trim in whole nodes
             session.observe([0.1, 0.2], 1, columns=False)
-        events = session.events(after=seen)
-        reset = next(events)
-        assert isinstance(reset, Reset)
-        assert reset.session.observed == 221
-        session.observe([0.1, 0.2], 1)
-        commit = next(events)
-        events.close()
+        with closing(session.events(after=seen)) as events:
+            reset = next(events)
+            assert isinstance(reset, Reset)
+            assert reset.session.observed == 221
+            session.observe([0.1, 0.2], 1)
+            commit = next(events)
         assert isinstance(commit, Commit) and commit.observed == 222
 
 
@@ -262,7 +260,7 @@ def kill_when(session: Session, observed: int, pid: int) -> None:
 # ------------------------------------------------------------------------------------------------- what goes backwards
 
 
-class Amnesiac(BaseHTTPRequestHandler):
+class Amnesiac(Stub):
     """A service whose position is what it is told to be; `gate`, if there is one, holds an answer back"""
 
     position: dict[str, int]
@@ -270,49 +268,28 @@ class Amnesiac(BaseHTTPRequestHandler):
     held: threading.Event
 
     def do_GET(self) -> None:
-        self._answer({**INFO, **self.position})
+        self._tell({**INFO, **self.position}, self.position)
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+        self.body()
         position, gate = dict(self.position), self.gate
         type(self).gate = None
         if gate is not None:
             self.held.set()
             gate.wait(10)
         progress = {**position, "mistakes": 0, "updates": 0}
-        self._answer({"accepted": 1, "mistakes": 0, "session": progress}, position)
+        self._tell({"accepted": 1, "mistakes": 0, "session": progress}, position)
 
-    def _answer(self, document: dict[str, Any], position: dict[str, int] | None = None) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Horocycle-Epoch", str((position or self.position)["epoch"]))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-INFO = {
-    **{"id": "s", "name": None, "algorithm": "perceptron", "dimension": 2, "curvature": 1.0, "reference": [0.0, 0.0]},
-    **{"labels": [-1, 1], "a": None, "budget": None, "keep_points": 10, "keep_events": 10, "ttl_seconds": None},
-    **{"mistakes": 0, "updates": 0, "status": "live", "created_at": "now"},
-}
+    def _tell(self, document: dict[str, Any], position: dict[str, int]) -> None:
+        self.answer(document, {"Horocycle-Epoch": str(position["epoch"])})
 
 
 @contextmanager
 def amnesiac() -> Iterator[tuple[str, type[Amnesiac]]]:
     own = {"position": {"epoch": 5, "observed": 10, "version": 3}, "held": threading.Event()}
     handler: type[Amnesiac] = type("Handler", (Amnesiac,), own)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", handler
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(handler) as url:
+        yield url, handler
 
 
 @pytest.mark.parametrize("what", ["epoch", "observed", "version"])

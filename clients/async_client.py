@@ -1,0 +1,361 @@
+"""The client, its sessions and their fits. sync_client.py is written from async_client.py: see unasync.py.
+
+Each method runs a call of calls.py, which knows the routes; transport.py retries its requests.
+"""
+
+from __future__ import annotations
+
+import random
+from asyncio import sleep
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import replace
+from time import monotonic
+from typing import Any, Self, TypeVar, Unpack
+
+import httpx
+
+from clients import calls
+from clients.answers import (
+    Array,
+    Certificate,
+    Ended,
+    Event,
+    FitInfo,
+    FitResult,
+    Labelled,
+    LogPage,
+    Metrics,
+    Model,
+    Observed,
+    Predicted,
+    SessionInfo,
+)
+from clients.bodies import Points, alabelled, rows, unlabelled
+from clients.calls import Changes, How, Observing, Recipe, SessionCalls, Settings, probabilities
+from clients.problems import SessionGone
+from clients.progress import bar
+from clients.transport import CONNECT, LIMITS, SILENCE, URL, AsyncSleeper, Call, Channel, Reply, Retry, Sleep, built
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A connection pool to one service. Threads, or the tasks of one event loop, may share it.
+
+    `timeout`: seconds to wait for one response; `retry`: how often and with what backoff to try again; `api_key`: sent
+    as a bearer token. `http` is for a proxy or certificates of your own; `sleep`, `clock` and `rng` are for tests.
+    """
+
+    def __init__(
+        self,
+        url: str = URL,
+        *,
+        api_key: str | None = None,
+        timeout: float = 30.0,
+        retry: Retry = Retry(),  # noqa: B008 (frozen)
+        http: httpx.AsyncClient | None = None,
+        sleep: AsyncSleeper = sleep,
+        clock: Callable[[], float] = monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.channel = Channel.to(url, api_key, retry, clock, rng)
+        limit = httpx.Timeout(timeout, connect=min(CONNECT, timeout))
+        self.http = httpx.AsyncClient(timeout=limit, limits=LIMITS) if http is None else http
+        self.sleep = sleep
+        self.sessions = AsyncSessions(self)
+
+    async def run(self, call: Call[T]) -> T:
+        """Send the requests of a call of calls.py, sleep when it says so, and give its result"""
+        reply: Reply = None
+        while True:
+            try:
+                step = call.send(reply)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            reply = None
+            if isinstance(step, Sleep):
+                await self.sleep(step.seconds)
+                continue
+            try:
+                reply = await self.http.send(built(self.http, step))
+            except httpx.TransportError as error:
+                reply = error
+
+    async def close(self) -> None:
+        """Close the connections"""
+        await self.http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncSessions:
+    """The sessions of a service: `client.sessions`."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def open(self, *, dimension: int, **settings: Unpack[Settings]) -> AsyncSession:
+        """A new session. What is left out is the service's default; without an `id` the client chooses a random one."""
+        return await self._open({"dimension": dimension, **settings})
+
+    async def restore(
+        self, snapshot: dict[str, Any], *, id: str | None = None, name: str | None = None
+    ) -> AsyncSession:
+        """Import what `AsyncSession.snapshot` exported, from this service or another, under a new id"""
+        return await self._open({"snapshot": snapshot, "id": id, "name": name})
+
+    async def fork(
+        self, session: str | AsyncSession, at: int | None = None, **settings: Unpack[Settings]
+    ) -> AsyncSession:
+        """A new session from the log of another, up to position `at` (default: all of it), with these settings changed.
+
+        The service replays the log in the background: see `AsyncSession.wait`. The settings unchanged: the state that
+        the session had at that position. Otherwise all its points from the first are learned anew; `LogTrimmed` if
+        they are no longer kept.
+        """
+        source = session.id if isinstance(session, AsyncSession) else session
+        return await self._open({**settings}, {"session": source} if at is None else {"session": source, "at": at})
+
+    async def _open(self, asked: dict[str, Any], fork: dict[str, Any] | None = None) -> AsyncSession:
+        call = calls.open_session(self._client.channel, asked, fork)
+        return AsyncSession(self._client, await self._client.run(call))
+
+    async def get(self, id: str) -> AsyncSession:
+        """The session with this id"""
+        return AsyncSession(self._client, await self._client.run(calls.find_session(self._client.channel, id)))
+
+    async def list(self, *, page: int = 100) -> AsyncIterator[AsyncSession]:
+        """All sessions, newest first; requested `page` at a time while you iterate"""
+        cursor: str | None = None
+        while True:
+            found = await self._client.run(calls.page(self._client.channel, cursor, page))
+            for info in found.sessions:
+                yield AsyncSession(self._client, SessionCalls(self._client.channel, info))
+            if (cursor := found.cursor) is None:
+                return
+
+
+class AsyncSession:
+    """One session. Those who share it may call at the same time; the service puts their points into one order.
+
+    `info` is the session as of the last response that described it: open, get, change, refresh, promote or wait.
+    """
+
+    def __init__(self, client: AsyncClient, calls: SessionCalls) -> None:
+        self._client, self._calls = client, calls
+
+    def __repr__(self) -> str:
+        return f"<AsyncSession {self.id}: {self.info.algorithm}, {self.info.observed} observed>"
+
+    @property
+    def id(self) -> str:
+        return self._calls.info.id
+
+    @property
+    def info(self) -> SessionInfo:
+        return self._calls.info
+
+    async def refresh(self) -> SessionInfo:
+        """Ask how the session is now, and keep it as `info`"""
+        return await self._client.run(self._calls.refresh())
+
+    # -------------------------------------------------------------------------------- the stream
+
+    async def observe(self, X: Points, y: Any = None, **how: Unpack[How]) -> Observed:
+        """For each point, in order: predict, then learn; exactly once, also if requests have to be retried.
+
+        X and y: sequences, arrays or iterators; or X alone, of pairs (point, label); or one point and its label. What
+        does not fit into one request is sent in batches of at most `batch` points, each learned wholly or not at all;
+        an exception's `accepted` says how many points were learned before it.
+
+        `if_match`: the model (or version) that the points respond to. They are learned up to and including the first
+        that changes it: see `accepted`. `truth`: where the points were before they moved, for display. `columns=False`
+        leaves predictions and scores out of the response. `key`: your own idempotency key, to repeat a call after a
+        crash of the client; `batch` must be the same then.
+        """
+        return Observed.joined([part async for part in self.stream(X, y, **how)])
+
+    async def stream(self, X: Points, y: Any = None, **how: Unpack[How]) -> AsyncIterator[Observed]:
+        """As `observe`, but gives the result of each batch when it is learned: for long or endless streams"""
+        observing = Observing(self._calls, how)
+        async for part in alabelled(X, y, how.get("truth"), n=observing.rows):
+            done = await self._client.run(observing.batch(part))
+            if done is not None:
+                yield done
+            if observing.over:
+                return
+
+    async def predict(
+        self, X: Points, *, ids: Any = None, model: str | AsyncFit | None = None, batch: int | None = None
+    ) -> Predicted:
+        """Predict points, or one, with the online model or a fit; nothing is learned.
+
+        With `ids` the service keeps the points until their labels come: see `label`.
+        """
+        parts = unlabelled(X, ids, n=rows(self.info.dimension, batch))
+        return Predicted.joined([await self._client.run(self._calls.predict(part, _fit_id(model))) for part in parts])
+
+    async def predict_proba(self, X: Points, *, model: str | AsyncFit | None = None) -> Array:
+        """The probability of each label, a row a point; `NoProbabilities` if the model has none"""
+        return probabilities(await self.predict(X, model=model), _fit_id(model))
+
+    async def label(self, ids: Any, labels: Any, *, columns: bool = True, key: str | None = None) -> Labelled:
+        """Late labels for points that were predicted with ids: each point is observed now, once"""
+        return await self._client.run(self._calls.label(ids, labels, key, columns))
+
+    # ------------------------------------------------------------------------------- the session
+
+    async def model(self, at: int | None = None) -> Model:
+        """The published classifier; downloaded only if it has changed (ETag).
+
+        `at`: the classifier after that many points; `LogTrimmed` if the log does not go back that far.
+        """
+        return await self._client.run(self._calls.model() if at is None else self._calls.model_at(at))
+
+    async def log(self, start: int = 0, *, page: int = 10_000) -> AsyncIterator[LogPage]:
+        """The retained points and labels in the order in which they were learned, from position `start` on.
+
+        Requested `page` points at a time while you iterate; `log(start=last.end)` goes on behind a page. `LogTrimmed`
+        if the point at `start` is no longer kept: its `first` is the oldest that is.
+        """
+        following: int | None = start
+        while following is not None:
+            found = await self._client.run(self._calls.log_page(following, page))
+            if found.end > found.start:
+                yield found
+            following = found.next
+
+    async def fork(self, at: int | None = None, **settings: Unpack[Settings]) -> AsyncSession:
+        """A new session from this one's log: see `AsyncSessions.fork`"""
+        return await self._client.sessions.fork(self, at, **settings)
+
+    async def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> SessionInfo:
+        """Poll until a fork has replayed its log. Raises what it failed with; `NotYet` after `timeout` seconds.
+        `progress`: draw a bar on stderr; None: if that is a terminal."""
+        with bar(f"session {self.id}", progress) as report:
+            return await self._client.run(self._calls.wait(timeout, report))
+
+    async def metrics(self) -> Metrics:
+        """Accuracy so far and in a window, confusion matrix, mistakes over time, drift"""
+        return await self._client.run(self._calls.metrics())
+
+    async def certificate(self, margin: float | str | None = None) -> Certificate:
+        """The mistakes so far beside the proven bounds, for a margin that some classifier has"""
+        return await self._client.run(self._calls.certificate(margin))
+
+    async def events(self, after: str | Event | None = None, *, silence: float = SILENCE) -> AsyncGenerator[Event]:
+        """Server-sent events as they happen, until the session ends (`Ended`) or you leave the loop.
+
+        Begins with a `Reset`, the session as it is; with `after`, behind that event ("0-0": the oldest that is kept).
+        A lost connection is reopened behind the last event (Last-Event-ID); if that one is no longer kept, another
+        `Reset` comes. A connection without a heartbeat for `silence` seconds counts as lost.
+        """
+        subscription = self._calls.subscribe(after.id if isinstance(after, Event) else after)
+        timeout = httpx.Timeout(silence, connect=CONNECT)
+        while True:
+            lost: Reply = None
+            request = built(self._client.http, subscription.request(), timeout)
+            try:
+                response = await self._client.http.send(request, stream=True)
+                try:
+                    content = await response.aread() if response.status_code != 200 else b""
+                    if subscription.opens(response.status_code, response.headers, content):
+                        async for chunk in response.aiter_bytes():
+                            for event in subscription.feed(chunk):
+                                yield event
+                                if isinstance(event, Ended):
+                                    return
+                    else:
+                        lost = response
+                finally:
+                    await response.aclose()
+            except httpx.TransportError as error:
+                lost = error
+            except SessionGone:
+                if not subscription.was_open:
+                    raise
+                yield subscription.ended()
+                return
+            await self._client.sleep(subscription.wait(lost))
+
+    async def snapshot(self, *, points: bool = True) -> dict[str, Any]:
+        """The session as one JSON document, for `restore`; `points`: with the retained points"""
+        return await self._client.run(self._calls.snapshot(points))
+
+    async def disk_svg(self) -> str:
+        """A picture of points, boundary and band"""
+        return await self._client.run(self._calls.disk_svg())
+
+    async def change(self, **changes: Unpack[Changes]) -> SessionInfo:
+        """Change settings; what is left out stays. `budget={"estimate": {"initial": 4.0}}` restarts the estimate."""
+        return await self._client.run(self._calls.change(changes))
+
+    async def end(self) -> None:
+        """Delete the session. Its id cannot be used again."""
+        await self._client.run(self._calls.end())
+
+    # ---------------------------------------------------------------------------------- the fits
+
+    async def fit(
+        self, X: Points = None, y: Any = None, *, key: str | None = None, **recipe: Unpack[Recipe]
+    ) -> AsyncFit:
+        """Start a job that fits a batch classifier to the retained points, or to X and y"""
+        return AsyncFit(self._client, self._calls, await self._client.run(self._calls.fit(recipe, X, y, key)))
+
+    async def fits(self) -> list[AsyncFit]:
+        """The session's fits, newest first"""
+        return [AsyncFit(self._client, self._calls, info) for info in await self._client.run(self._calls.fits())]
+
+    async def promote(self, fit: str | AsyncFit) -> SessionInfo:
+        """Restart the online learner from a fit's weights"""
+        return await self._client.run(self._calls.promote(fit.id if isinstance(fit, AsyncFit) else fit))
+
+
+class AsyncFit:
+    """A batch classifier, or the job that computes it. `info` is the fit as of the last response about it."""
+
+    def __init__(self, client: AsyncClient, calls: SessionCalls, info: FitInfo) -> None:
+        self._client, self._calls, self.info = client, calls, info
+
+    def __repr__(self) -> str:
+        return f"<AsyncFit {self.id}: {self.status}>"
+
+    @property
+    def id(self) -> str:
+        return self.info.id
+
+    @property
+    def status(self) -> str:
+        """queued, running, done, failed or cancelled, as of `info`"""
+        return self.info.status
+
+    @property
+    def result(self) -> FitResult:
+        """Raises what the fit failed with; `NotYet` if it was not done as of `info`"""
+        return self.info.result
+
+    async def refresh(self) -> FitInfo:
+        """Ask how the fit is now, and keep it as `info`"""
+        self.info = await self._client.run(self._calls.look_at_fit(self.id))
+        return self.info
+
+    async def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> FitResult:
+        """Poll until the fit is done, and give its result. Raises what it failed with; `NotYet` after `timeout`
+        seconds. `progress`: draw a bar on stderr; None: if that is a terminal."""
+        with bar(f"fit {self.id}", progress) as report:
+            self.info = await self._client.run(self._calls.wait_for_fit(self.id, timeout, report))
+        return self.info.result
+
+    async def cancel(self) -> None:
+        """Stop the job; a fit that has ended is deleted."""
+        await self._client.run(self._calls.cancel_fit(self.id))
+        self.info = self.info if self.info.ended else replace(self.info, status="cancelled")
+
+
+def _fit_id(fit: str | AsyncFit | None) -> str | None:
+    return fit.id if isinstance(fit, AsyncFit) else fit

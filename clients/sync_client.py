@@ -1,0 +1,364 @@
+# Written by `python clients/unasync.py` from async_client.py: edit that one.
+# ruff: noqa: I001
+# fmt: off
+"""The client, its sessions and their fits. sync_client.py is written from async_client.py: see unasync.py.
+
+Each method runs a call of calls.py, which knows the routes; transport.py retries its requests.
+"""
+
+from __future__ import annotations
+
+import random
+from time import sleep
+from collections.abc import Generator, Iterator, Callable
+from dataclasses import replace
+from time import monotonic
+from typing import Any, Self, TypeVar, Unpack
+
+import httpx
+
+from clients import calls
+from clients.answers import (
+    Array,
+    Certificate,
+    Ended,
+    Event,
+    FitInfo,
+    FitResult,
+    Labelled,
+    LogPage,
+    Metrics,
+    Model,
+    Observed,
+    Predicted,
+    SessionInfo,
+)
+from clients.bodies import Points, labelled, rows, unlabelled
+from clients.calls import Changes, How, Observing, Recipe, SessionCalls, Settings, probabilities
+from clients.problems import SessionGone
+from clients.progress import bar
+from clients.transport import CONNECT, LIMITS, SILENCE, URL, Sleeper, Call, Channel, Reply, Retry, Sleep, built
+
+T = TypeVar("T")
+
+
+class Client:
+    """A connection pool to one service. Threads, or the tasks of one event loop, may share it.
+
+    `timeout`: seconds to wait for one response; `retry`: how often and with what backoff to try again; `api_key`: sent
+    as a bearer token. `http` is for a proxy or certificates of your own; `sleep`, `clock` and `rng` are for tests.
+    """
+
+    def __init__(
+        self,
+        url: str = URL,
+        *,
+        api_key: str | None = None,
+        timeout: float = 30.0,
+        retry: Retry = Retry(),  # noqa: B008 (frozen)
+        http: httpx.Client | None = None,
+        sleep: Sleeper = sleep,
+        clock: Callable[[], float] = monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.channel = Channel.to(url, api_key, retry, clock, rng)
+        limit = httpx.Timeout(timeout, connect=min(CONNECT, timeout))
+        self.http = httpx.Client(timeout=limit, limits=LIMITS) if http is None else http
+        self.sleep = sleep
+        self.sessions = Sessions(self)
+
+    def run(self, call: Call[T]) -> T:
+        """Send the requests of a call of calls.py, sleep when it says so, and give its result"""
+        reply: Reply = None
+        while True:
+            try:
+                step = call.send(reply)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            reply = None
+            if isinstance(step, Sleep):
+                self.sleep(step.seconds)
+                continue
+            try:
+                reply = self.http.send(built(self.http, step))
+            except httpx.TransportError as error:
+                reply = error
+
+    def close(self) -> None:
+        """Close the connections"""
+        self.http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Sessions:
+    """The sessions of a service: `client.sessions`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def open(self, *, dimension: int, **settings: Unpack[Settings]) -> Session:
+        """A new session. What is left out is the service's default; without an `id` the client chooses a random one."""
+        return self._open({"dimension": dimension, **settings})
+
+    def restore(
+        self, snapshot: dict[str, Any], *, id: str | None = None, name: str | None = None
+    ) -> Session:
+        """Import what `Session.snapshot` exported, from this service or another, under a new id"""
+        return self._open({"snapshot": snapshot, "id": id, "name": name})
+
+    def fork(
+        self, session: str | Session, at: int | None = None, **settings: Unpack[Settings]
+    ) -> Session:
+        """A new session from the log of another, up to position `at` (default: all of it), with these settings changed.
+
+        The service replays the log in the background: see `Session.wait`. The settings unchanged: the state that
+        the session had at that position. Otherwise all its points from the first are learned anew; `LogTrimmed` if
+        they are no longer kept.
+        """
+        source = session.id if isinstance(session, Session) else session
+        return self._open({**settings}, {"session": source} if at is None else {"session": source, "at": at})
+
+    def _open(self, asked: dict[str, Any], fork: dict[str, Any] | None = None) -> Session:
+        call = calls.open_session(self._client.channel, asked, fork)
+        return Session(self._client, self._client.run(call))
+
+    def get(self, id: str) -> Session:
+        """The session with this id"""
+        return Session(self._client, self._client.run(calls.find_session(self._client.channel, id)))
+
+    def list(self, *, page: int = 100) -> Iterator[Session]:
+        """All sessions, newest first; requested `page` at a time while you iterate"""
+        cursor: str | None = None
+        while True:
+            found = self._client.run(calls.page(self._client.channel, cursor, page))
+            for info in found.sessions:
+                yield Session(self._client, SessionCalls(self._client.channel, info))
+            if (cursor := found.cursor) is None:
+                return
+
+
+class Session:
+    """One session. Those who share it may call at the same time; the service puts their points into one order.
+
+    `info` is the session as of the last response that described it: open, get, change, refresh, promote or wait.
+    """
+
+    def __init__(self, client: Client, calls: SessionCalls) -> None:
+        self._client, self._calls = client, calls
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id}: {self.info.algorithm}, {self.info.observed} observed>"
+
+    @property
+    def id(self) -> str:
+        return self._calls.info.id
+
+    @property
+    def info(self) -> SessionInfo:
+        return self._calls.info
+
+    def refresh(self) -> SessionInfo:
+        """Ask how the session is now, and keep it as `info`"""
+        return self._client.run(self._calls.refresh())
+
+    # -------------------------------------------------------------------------------- the stream
+
+    def observe(self, X: Points, y: Any = None, **how: Unpack[How]) -> Observed:
+        """For each point, in order: predict, then learn; exactly once, also if requests have to be retried.
+
+        X and y: sequences, arrays or iterators; or X alone, of pairs (point, label); or one point and its label. What
+        does not fit into one request is sent in batches of at most `batch` points, each learned wholly or not at all;
+        an exception's `accepted` says how many points were learned before it.
+
+        `if_match`: the model (or version) that the points respond to. They are learned up to and including the first
+        that changes it: see `accepted`. `truth`: where the points were before they moved, for display. `columns=False`
+        leaves predictions and scores out of the response. `key`: your own idempotency key, to repeat a call after a
+        crash of the client; `batch` must be the same then.
+        """
+        return Observed.joined([part for part in self.stream(X, y, **how)])
+
+    def stream(self, X: Points, y: Any = None, **how: Unpack[How]) -> Iterator[Observed]:
+        """As `observe`, but gives the result of each batch when it is learned: for long or endless streams"""
+        observing = Observing(self._calls, how)
+        for part in labelled(X, y, how.get("truth"), n=observing.rows):
+            done = self._client.run(observing.batch(part))
+            if done is not None:
+                yield done
+            if observing.over:
+                return
+
+    def predict(
+        self, X: Points, *, ids: Any = None, model: str | Fit | None = None, batch: int | None = None
+    ) -> Predicted:
+        """Predict points, or one, with the online model or a fit; nothing is learned.
+
+        With `ids` the service keeps the points until their labels come: see `label`.
+        """
+        parts = unlabelled(X, ids, n=rows(self.info.dimension, batch))
+        return Predicted.joined([self._client.run(self._calls.predict(part, _fit_id(model))) for part in parts])
+
+    def predict_proba(self, X: Points, *, model: str | Fit | None = None) -> Array:
+        """The probability of each label, a row a point; `NoProbabilities` if the model has none"""
+        return probabilities(self.predict(X, model=model), _fit_id(model))
+
+    def label(self, ids: Any, labels: Any, *, columns: bool = True, key: str | None = None) -> Labelled:
+        """Late labels for points that were predicted with ids: each point is observed now, once"""
+        return self._client.run(self._calls.label(ids, labels, key, columns))
+
+    # ------------------------------------------------------------------------------- the session
+
+    def model(self, at: int | None = None) -> Model:
+        """The published classifier; downloaded only if it has changed (ETag).
+
+        `at`: the classifier after that many points; `LogTrimmed` if the log does not go back that far.
+        """
+        return self._client.run(self._calls.model() if at is None else self._calls.model_at(at))
+
+    def log(self, start: int = 0, *, page: int = 10_000) -> Iterator[LogPage]:
+        """The retained points and labels in the order in which they were learned, from position `start` on.
+
+        Requested `page` points at a time while you iterate; `log(start=last.end)` goes on behind a page. `LogTrimmed`
+        if the point at `start` is no longer kept: its `first` is the oldest that is.
+        """
+        following: int | None = start
+        while following is not None:
+            found = self._client.run(self._calls.log_page(following, page))
+            if found.end > found.start:
+                yield found
+            following = found.next
+
+    def fork(self, at: int | None = None, **settings: Unpack[Settings]) -> Session:
+        """A new session from this one's log: see `Sessions.fork`"""
+        return self._client.sessions.fork(self, at, **settings)
+
+    def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> SessionInfo:
+        """Poll until a fork has replayed its log. Raises what it failed with; `NotYet` after `timeout` seconds.
+        `progress`: draw a bar on stderr; None: if that is a terminal."""
+        with bar(f"session {self.id}", progress) as report:
+            return self._client.run(self._calls.wait(timeout, report))
+
+    def metrics(self) -> Metrics:
+        """Accuracy so far and in a window, confusion matrix, mistakes over time, drift"""
+        return self._client.run(self._calls.metrics())
+
+    def certificate(self, margin: float | str | None = None) -> Certificate:
+        """The mistakes so far beside the proven bounds, for a margin that some classifier has"""
+        return self._client.run(self._calls.certificate(margin))
+
+    def events(self, after: str | Event | None = None, *, silence: float = SILENCE) -> Generator[Event]:
+        """Server-sent events as they happen, until the session ends (`Ended`) or you leave the loop.
+
+        Begins with a `Reset`, the session as it is; with `after`, behind that event ("0-0": the oldest that is kept).
+        A lost connection is reopened behind the last event (Last-Event-ID); if that one is no longer kept, another
+        `Reset` comes. A connection without a heartbeat for `silence` seconds counts as lost.
+        """
+        subscription = self._calls.subscribe(after.id if isinstance(after, Event) else after)
+        timeout = httpx.Timeout(silence, connect=CONNECT)
+        while True:
+            lost: Reply = None
+            request = built(self._client.http, subscription.request(), timeout)
+            try:
+                response = self._client.http.send(request, stream=True)
+                try:
+                    content = response.read() if response.status_code != 200 else b""
+                    if subscription.opens(response.status_code, response.headers, content):
+                        for chunk in response.iter_bytes():
+                            for event in subscription.feed(chunk):
+                                yield event
+                                if isinstance(event, Ended):
+                                    return
+                    else:
+                        lost = response
+                finally:
+                    response.close()
+            except httpx.TransportError as error:
+                lost = error
+            except SessionGone:
+                if not subscription.was_open:
+                    raise
+                yield subscription.ended()
+                return
+            self._client.sleep(subscription.wait(lost))
+
+    def snapshot(self, *, points: bool = True) -> dict[str, Any]:
+        """The session as one JSON document, for `restore`; `points`: with the retained points"""
+        return self._client.run(self._calls.snapshot(points))
+
+    def disk_svg(self) -> str:
+        """A picture of points, boundary and band"""
+        return self._client.run(self._calls.disk_svg())
+
+    def change(self, **changes: Unpack[Changes]) -> SessionInfo:
+        """Change settings; what is left out stays. `budget={"estimate": {"initial": 4.0}}` restarts the estimate."""
+        return self._client.run(self._calls.change(changes))
+
+    def end(self) -> None:
+        """Delete the session. Its id cannot be used again."""
+        self._client.run(self._calls.end())
+
+    # ---------------------------------------------------------------------------------- the fits
+
+    def fit(
+        self, X: Points = None, y: Any = None, *, key: str | None = None, **recipe: Unpack[Recipe]
+    ) -> Fit:
+        """Start a job that fits a batch classifier to the retained points, or to X and y"""
+        return Fit(self._client, self._calls, self._client.run(self._calls.fit(recipe, X, y, key)))
+
+    def fits(self) -> list[Fit]:
+        """The session's fits, newest first"""
+        return [Fit(self._client, self._calls, info) for info in self._client.run(self._calls.fits())]
+
+    def promote(self, fit: str | Fit) -> SessionInfo:
+        """Restart the online learner from a fit's weights"""
+        return self._client.run(self._calls.promote(fit.id if isinstance(fit, Fit) else fit))
+
+
+class Fit:
+    """A batch classifier, or the job that computes it. `info` is the fit as of the last response about it."""
+
+    def __init__(self, client: Client, calls: SessionCalls, info: FitInfo) -> None:
+        self._client, self._calls, self.info = client, calls, info
+
+    def __repr__(self) -> str:
+        return f"<Fit {self.id}: {self.status}>"
+
+    @property
+    def id(self) -> str:
+        return self.info.id
+
+    @property
+    def status(self) -> str:
+        """queued, running, done, failed or cancelled, as of `info`"""
+        return self.info.status
+
+    @property
+    def result(self) -> FitResult:
+        """Raises what the fit failed with; `NotYet` if it was not done as of `info`"""
+        return self.info.result
+
+    def refresh(self) -> FitInfo:
+        """Ask how the fit is now, and keep it as `info`"""
+        self.info = self._client.run(self._calls.look_at_fit(self.id))
+        return self.info
+
+    def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> FitResult:
+        """Poll until the fit is done, and give its result. Raises what it failed with; `NotYet` after `timeout`
+        seconds. `progress`: draw a bar on stderr; None: if that is a terminal."""
+        with bar(f"fit {self.id}", progress) as report:
+            self.info = self._client.run(self._calls.wait_for_fit(self.id, timeout, report))
+        return self.info.result
+
+    def cancel(self) -> None:
+        """Stop the job; a fit that has ended is deleted."""
+        self._client.run(self._calls.cancel_fit(self.id))
+        self.info = self.info if self.info.ended else replace(self.info, status="cancelled")
+
+
+def _fit_id(fit: str | Fit | None) -> str | None:
+    return fit.id if isinstance(fit, Fit) else fit
