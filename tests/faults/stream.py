@@ -21,14 +21,17 @@ import redis
 
 from service.geometry import Array
 from service.learners import encode
-from service.sessions.records import Counters, Loaded
+from service.sessions import rows, tally
+from service.sessions.records import NO_ENTRY, Counters, Entry, EntryId, Kind, Loaded
 from service.sessions.spec import Spec
+from service.sessions.tally import Tally
 from service.store.keys import state_key
-from service.store.sessions import Store
 from tests.running import Running, wait_until_ready
+from tests.storing import storing
 
 SESSION = "one"
 LATER = (429, 503, 504)  # come back with the same key
+KEPT = 12_000  # more points than any stream has, and a checkpoint every 3,000 of them
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,11 @@ class Request:
 class Stream:
     """`points` labelled points, cut into requests of 1 to 20, shared out among the clients."""
 
-    def __init__(self, seed: int, *, points: int, clients: int = 16, pause: float = 0.0) -> None:
+    def __init__(self, seed: int, *, points: int, dimension: int = 2, clients: int = 16, pause: float = 0.0) -> None:
+        assert points < KEPT
         self.url, self.pause, self._seed = "", pause, seed
         rng = np.random.default_rng(seed)
-        x = rng.uniform(-0.7, 0.7, (points, 2))
+        x = rng.uniform(-0.7, 0.7, (points, dimension)) * (2 / dimension) ** 0.5
         noise = rng.random(points) < 0.2  # no line is ever right, so the state never rests
         rows = np.column_stack([x, (x[:, 0] > 0.3 * x[:, 1]) ^ noise])
         assert len(np.unique(rows, axis=0)) == points
@@ -167,9 +171,22 @@ def two_workers(running: Running, seconds: float = 60.0) -> list[int]:
     raise AssertionError(f"no two workers within {seconds} s")
 
 
-def open_session(url: str, algorithm: str = "perceptron") -> None:
-    session = {"id": SESSION, "algorithm": algorithm, "dimension": 2, "keep_points": 10**6, "keep_events": 10**6}
+def open_session(url: str, algorithm: str = "perceptron", dimension: int = 2) -> None:
+    session = {"id": SESSION, "algorithm": algorithm, "dimension": dimension, "keep_points": KEPT}
     httpx.post(f"{url}/sessions", json=session, timeout=30).raise_for_status()
+
+
+def retry(ask: Callable[[], httpx.Response], good: int, seconds: float = 60.0) -> httpx.Response:
+    """Until it is answered so, while workers or the store are away"""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with suppress(httpx.TransportError):
+            answer = ask()
+            if answer.status_code == good:
+                return answer
+            assert answer.status_code in (503, 504), answer.text
+        time.sleep(0.02)
+    raise AssertionError(f"no {good} within {seconds} s")
 
 
 # -------------------------------------------------------------------------------------------------- what goes wrong
@@ -219,26 +236,37 @@ class Stored:
     """All that the store has of the session."""
 
     loaded: Loaded
-    state: bytes
+    fields: dict[bytes, bytes]  # of the state, as they are stored
     rows: Array
-    events: list[dict[str, Any]]
+    entries: list[tuple[EntryId, Entry]]
+    commits: list[bytes]  # the ids of the commits, an entry each
+    past: dict[int, Loaded]  # position → the session there, replayed from the log
 
 
 def stored(running: Running) -> Stored:
-    async def read() -> tuple[Loaded, bytes, list[dict[str, Any]]]:
-        store = Store(running.redis_url)
-        try:
-            events = await store.events(SESSION, "0-0", count=100_000)
-            commits = [json.loads(event.data) for event in events if event.name == "commit"]
-            return await store.load(SESSION), await store.points(SESSION), commits
-        finally:
-            await store.close()
-
-    loaded, points, events = asyncio.run(read())
     with redis.Redis.from_url(running.redis_url) as client:
-        state = client.get(state_key(SESSION))
-    assert isinstance(state, bytes)
-    return Stored(loaded, state, np.frombuffer(points, "<f8").reshape(-1, 3), events)
+        fields = client.hgetall(state_key(SESSION))
+    return asyncio.run(_read(running.redis_url, fields))
+
+
+async def _read(url: str, fields: dict[bytes, bytes]) -> Stored:
+    async with storing(url) as parts:
+        loaded = await parts.store.load(SESSION)
+        N = loaded.counters.observed
+        first, data = await parts.log.points(loaded, 0, N)
+        assert first == 0
+        pages = [page async for page in parts.log.pages(SESSION, "-", loaded.newest)]
+        entries = [each async for each in parts.log.entries(loaded, NO_ENTRY, N)]
+        past = {position: await parts.log.at(loaded, position) for position in _positions(loaded)}
+        commits = [record.fields[b"commit"] for page in pages for record in page]
+        return Stored(loaded, fields, rows.table(data, loaded.spec.dimension), entries, commits, past)
+
+
+def _positions(loaded: Loaded) -> set[int]:
+    """Where to look back: at both ends, in between, and around every checkpoint and the stored learner"""
+    N = loaded.counters.observed
+    around = {id.observed + step for id in (*loaded.checkpoints, loaded.learner_at) for step in (-1, 0, 1)}
+    return {0, N // 3, N // 2, N} | {position for position in around if 0 <= position <= N}
 
 
 def assert_exactly_once(requests: list[Request], found: Stored) -> None:
@@ -249,8 +277,7 @@ def assert_exactly_once(requests: list[Request], found: Stored) -> None:
     sent = np.concatenate([request.rows for request in ordered])
     assert Counter(map(tuple, found.rows.tolist())) == Counter(map(tuple, sent.tolist())), "lost, doubled or strange"
     assert_tiled([(r.end - r.answer["accepted"], r.end) for r in ordered], len(sent))
-    assert_tiled([(event["from"], event["observed"]) for event in found.events], len(sent))
-    assert len(found.events) == found.loaded.revision
+    assert_log_is_whole(found)
     assert np.array_equal(found.rows, sent), "another order than the answers tell"
     for client in {request.client for request in requests}:
         ends = [request.end for request in requests if request.client == client]
@@ -269,36 +296,96 @@ def assert_one_answer(request: Request) -> None:
     assert request.answer["accepted"] == len(request.rows)
 
 
+def assert_log_is_whole(found: Stored) -> None:
+    """An entry a commit, numbered without gaps, and together they hold every point once"""
+    loaded, N = found.loaded, len(found.rows)
+    ids, entries = zip(*found.entries, strict=True)
+    assert {entry.kind for entry in entries} == {Kind.POINTS}
+    assert [id.number for id in ids] == list(range(1, len(ids) + 1))
+    assert [id.observed for id in ids] == [entry.counters.observed for entry in entries]
+    assert_tiled([(entry.first, entry.counters.observed) for entry in entries], N)
+    assert len(set(found.commits)) == len(found.commits) == len(entries) == loaded.revision
+    assert ids[-1] == loaded.newest
+    assert entries[-1].counters == loaded.counters
+    assert b"".join(rows.pack(entry.batch) for entry in entries) == found.rows.tobytes()
+
+
 def assert_tiled(intervals: list[tuple[int, int]], N: int) -> None:
     """[0, N), without gap or overlap"""
     starts, ends = zip(*intervals, strict=True)
     assert (0, *ends) == (*starts, N)
 
 
+# ------------------------------------------------------------------------------------------ learned anew, bit for bit
+
+
+class Pupil:
+    """Learns the points one after another, in this process; the parts of the service that it uses are pure"""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec, self.state, self.counters = spec, spec.first_state(), Counters()
+        self.tally, self.cells = Tally(), Counter[tuple[int, int]]()
+
+    def learn(self, row: Array) -> float:
+        """The score before it is learned"""
+        spec, before, index = self.spec, self.counters, row[-1:].astype(np.int64)
+        outcome = spec.learner.observe(self.state, row[None, :-1], spec.targets(index))
+        decided = spec.decide(outcome.scores)
+        wrong, changed = int(decided[0] != index[0]), int(outcome.changed[0])
+        self.state, (self.tally, _) = outcome.state, tally.observe(self.tally, decided != index)
+        self.cells[int(index[0]), int(decided[0])] += 1
+        self.counters = Counters(
+            before.observed + 1, before.mistakes + wrong, before.updates + wrong, before.version + changed
+        )
+        return float(outcome.scores[0])
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """All that was learned, as bytes and numbers"""
+        cells = sorted((i, j, count) for (i, j), count in self.cells.items())
+        return {
+            "learner": encode(self.state),
+            "counters": self.counters,
+            "tally": self.tally.pack() + self.tally.pack_log(),
+            "confusion": cells,
+        }
+
+
+def known(loaded: Loaded) -> dict[str, Any]:
+    """The same of a session"""
+    return {
+        "learner": encode(loaded.state),
+        "counters": loaded.counters,
+        "tally": loaded.tally.pack() + loaded.tally.pack_log(),
+        "confusion": list(loaded.confusion.cells()),
+    }
+
+
 def assert_replay_agrees(ordered: list[Request], found: Stored) -> None:
-    """The retained points, learned one after another in this process, bit for bit"""
-    spec, counters = found.loaded.spec, Counters()
-    state = spec.first_state()
-    rows = iter(found.rows)
+    """The retained points, learned one after another in this process, bit for bit: all answers, every entry of the
+    log, the stored session, and what is replayed of its past"""
+    spec, pupil, scores = found.loaded.spec, Pupil(found.loaded.spec), list[float]()
+    past, heads = {0: pupil.known}, {0: pupil.counters}
+    for row in found.rows:
+        scores.append(pupil.learn(row))
+        heads[pupil.counters.observed] = pupil.counters
+        if pupil.counters.observed in found.past:
+            past[pupil.counters.observed] = pupil.known
     for request in ordered:
-        scores = []
-        for _ in request.rows:
-            state, score, counters = _learn(spec, state, next(rows), counters)
-            scores.append(score)
-        answer, decided = request.answer, spec.decide(np.array(scores))
-        assert np.array_equal(answer["scores"], scores)
-        assert np.array_equal(answer["predictions"], spec.named(decided))
-        assert np.array_equal(answer["correct"], decided == request.rows[:, -1])
-        assert answer["mistakes"] == len(request.rows) - sum(answer["correct"])
-        assert Counters(**answer["session"]) == counters
-    assert found.loaded.counters == counters
-    assert found.state == encode(state)
+        assert_answer_agrees(request, scores[request.end - len(request.rows) : request.end], spec, heads)
+    decided = spec.decide(np.array(scores))
+    for _, entry in found.entries:
+        assert entry.counters == heads[entry.counters.observed]
+        assert np.array_equal(entry.predicted, decided[entry.first : entry.counters.observed])
+    assert known(found.loaded) == pupil.known
+    assert {position: known(was) for position, was in found.past.items()} == past
+    assert found.fields[b"learner"] == past[found.loaded.learner_at.observed]["learner"]
 
 
-def _learn(spec: Spec, state: Any, row: Array, before: Counters) -> tuple[Any, float, Counters]:
-    index = row[-1:].astype(np.int64)
-    outcome = spec.learner.observe(state, row[None, :-1], spec.targets(index))
-    wrong = int(spec.decide(outcome.scores)[0] != index[0])
-    changed = int(outcome.changed[0])
-    counters = Counters(before.observed + 1, before.mistakes + wrong, before.updates + wrong, before.version + changed)
-    return outcome.state, float(outcome.scores[0]), counters
+def assert_answer_agrees(request: Request, scores: list[float], spec: Spec, heads: dict[int, Counters]) -> None:
+    answer, decided = request.answer, spec.decide(np.array(scores))
+    assert np.array_equal(answer["scores"], scores)
+    assert np.array_equal(answer["predictions"], spec.named(decided))
+    assert np.array_equal(answer["correct"], decided == request.rows[:, -1])
+    assert answer["mistakes"] == len(request.rows) - sum(answer["correct"])
+    assert Counters(**answer["session"]) == heads[request.end]

@@ -190,7 +190,8 @@ def opened_badly() -> Iterator[Row]:
         '{"estimate": 1}': "invalid-request",
     }.items():
         yield row("budget", value, slug, algorithm='"strategic"')
-    for name in ("dimension", "keep_points", "keep_events", "ttl_seconds"):
+    yield row("keep_events", "1", "unknown-field")
+    for name in ("dimension", "keep_points", "ttl_seconds"):
         for value in ("NaN", "Infinity", "1e400", "1.5", "2.0", '"2"', "true"):
             yield row(name, value, "not-a-number")
         for value in ("-1", HUGE, "[]", "{}", "9223372036854775808"):
@@ -440,6 +441,54 @@ def changed_badly() -> Iterator[Row]:
     yield "no such problem", Ask("GET", "/problems/none"), 404, "unknown-route", {}
 
 
+def past_badly() -> Iterator[Row]:
+    """The log, the session as it was, and forks"""
+    for query in (
+        "from=-1",
+        "from=x",
+        "from=1.5",
+        "from=nan",
+        "from=1" + "0" * 16,
+        "limit=0",
+        "limit=100001",
+        "limit=x",
+    ):
+        ask = Ask("GET", f"/sessions/{{id}}/log?{query}")
+        yield f"log?{query}", ask, 422, "invalid-request", {}
+    for name in ("xml", "", "JSON", "%ff"):
+        yield f"log?format={name}", Ask("GET", f"/sessions/{{id}}/log?format={name}"), 422, "invalid-request", {}
+    for position in ("-1", "3", "9" * 30):
+        ask = Ask("GET", f"/sessions/{{id}}/at/{position}/model")
+        yield f"at {position}", ask, 422, "invalid-parameter", {"name": "position"}
+    for position in ("x", "1.5", "nan", "%00"):
+        yield f"at {position}", Ask("GET", f"/sessions/{{id}}/at/{position}/model"), 422, "invalid-request", {}
+    for fields, slug in {
+        '"at": -1': "invalid-request",
+        '"at": 1.5': "not-a-number",
+        '"at": true': "not-a-number",
+        '"at": 3': "invalid-parameter",
+        '"dimension": 3': "invalid-parameter",
+        '"curvature": 2.0': "invalid-parameter",
+        '"curvature": NaN': "non-finite",
+        '"labels": [0, 1]': "invalid-parameter",
+        '"labels": [1, 1]': "invalid-parameter",
+        '"algorithm": "svm"': "invalid-request",
+        '"reference": [1, 0]': "point-outside-ball",
+        '"keep_points": -1': "invalid-request",
+        '"id": "a b"': "invalid-request",
+        '"colour": 1': "unknown-field",
+    }.items():
+        yield f"fork: {fields}", opening(f'{{"fork": {{"session": "<id>", {fields}}}}}'), 422, slug, {}
+    for body in ("1", "null", "[]", "{}", '{"session": 1}', '{"session": "a b"}'):
+        yield f"fork = {body}", opening(f'{{"fork": {body}}}'), 422, "invalid-request", {}
+    twice = '{"fork": {"session": "<id>", "id": "a"}, "id": "b"}'
+    yield "fork: two ids", opening(twice), 422, "invalid-request", {"field": "id"}
+    taken = '{"fork": {"session": "<id>"}, "id": "<ended>"}'
+    yield "fork: id of one that ended", opening(taken), 409, "session-exists", {}
+    yield "fork of nobody", opening('{"fork": {"session": "never"}}'), 404, "unknown-session", {}
+    yield "fork of one that ended", opening('{"fork": {"session": "<ended>"}}'), 410, "session-gone", {}
+
+
 def _unlabelled(body: str) -> str:
     """The same without labels, for predict"""
     return body.rpartition(', "labels"')[0] + "}" if ', "labels"' in body else "{}"
@@ -521,7 +570,7 @@ def asked_badly() -> Iterator[Row]:
     yield "HEAD of an unknown session", Ask("HEAD", "/sessions/never/predict?x=0,0"), 404, "unknown-session", {}
 
 
-LOOKS = ("metrics", "certificate", "events", "snapshot", "disk.svg")
+LOOKS = ("metrics", "certificate", "events", "snapshot", "disk.svg", "log", "at/0/model")
 
 
 def routes(sid: str) -> list[tuple[str, str, bytes | None]]:
@@ -542,7 +591,7 @@ def routes(sid: str) -> list[tuple[str, str, bytes | None]]:
 
 
 ROWS = [*malformed(), *opened_badly(), *points_badly(), *asked_badly()]
-ROWS += [*lines_badly(), *labelled_badly(), *changed_badly()]
+ROWS += [*lines_badly(), *labelled_badly(), *changed_badly(), *past_badly()]
 
 
 @pytest.fixture(scope="module")
@@ -755,7 +804,7 @@ def test_a_client_that_leaves_in_mid_body(
 # ------------------------------------------------------------------------------------- fuzz
 
 NAMES = "points labels point label dimension curvature reference a budget keep_points ttl_seconds id name".split()
-NAMES += "ids truth snapshot".split()
+NAMES += "ids truth snapshot fork session at".split()
 TOKENS = [*NON_FINITE, *NOT_NUMBERS, "0", "1", "2", "-1", "0.5", "-0.3", "1e-400", "5e-324", '"origin"', '"strategic"']
 TOKENS += ['"\\ud800"', '"second_order"', '{"estimate": {"initial": 1e300}}', "[0.1, 0.2]", "[[0.1, 0.2]]", "[1]"]
 keys = st.sampled_from(NAMES).map(json.dumps) | st.text(max_size=5).map(json.dumps)
@@ -779,7 +828,7 @@ values = visible.map(str.strip) | st.sampled_from(
 )
 header_names = [b"content-type", b"content-encoding", b"idempotency-key", b"if-match", b"if-none-match", b"accept"]
 headers = st.dictionaries(st.sampled_from(header_names), values.map(lambda value: value.encode("latin-1")), max_size=3)
-parameters = st.sampled_from(["x", "session", "model", "reply", "limit", "cursor", "margin", "y"])
+parameters = st.sampled_from(["x", "session", "model", "reply", "limit", "cursor", "margin", "from", "format", "y"])
 arguments = st.binary(max_size=8) | st.sampled_from(
     [b"0.1,0.2", b"nan,0", b"1e400", b"summary", b"online", b"1", b"-1"]
 )
@@ -810,7 +859,7 @@ def changed(client: httpx.Client) -> str:
 def require_sane(answer: httpx.Response) -> None:
     assert answer.status_code < 500, answer.text[:500]
     if answer.status_code < 400:
-        assert answer.headers.get("content-type", JSON) in (JSON, "image/svg+xml")
+        assert answer.headers.get("content-type", JSON) in (JSON, NDJSON, NPY, "image/svg+xml")
         assert answer.status_code in (204, 304) or answer.content
         return
     problem = answer.json()
@@ -837,7 +886,7 @@ def test_no_query_or_path_is_a_5xx(
 ) -> None:
     for path in ("/sessions", "/predict", "/sessions/{id}/predict", "/sessions/{id}/model", "/sessions/{id}", "/nope"):
         require_sane(client.get(f"{path.format(id=prey)}?{query}", headers=headers))
-    for look in ("metrics", "certificate", "snapshot", "disk.svg"):
+    for look in ("metrics", "certificate", "snapshot", "disk.svg", "log", "at/0/model"):
         require_sane(client.get(f"/sessions/{prey}/{look}?{query}", headers=headers))
     for verb, path in (("GET", ""), ("DELETE", ""), ("GET", "/model"), ("POST", "/observe"), ("PUT", "")):
         require_sane(client.request(verb, f"/sessions/{quote(sid, safe='')}{path}"))

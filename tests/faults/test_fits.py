@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import signal
@@ -19,19 +18,20 @@ import pytest
 import redis
 
 import service as package
-from service.api.schemas import OpenSession
 from service.errors import KeyReused, RateLimited, StoreUnavailable
 from service.fits.priority import INTERRUPTS, undisturbed
 from service.geometry import Array
 from service.process.private_store import EmbeddedServer
-from service.sessions.records import Counters, Kept, Loaded
+from service.sessions.records import Kind
 from service.store import fit_queue as jobs
 from service.store import scripts
-from service.store.fit_queue import MOST_ATTEMPTS, Fits, Job
-from service.store.keys import fit_points_key, fit_queue_key, session_key, session_keys
-from service.store.sessions import Store
+from service.store.connection import Connection
+from service.store.fit_queue import MOST_ATTEMPTS, FitQueue, Job
+from service.store.keys import fit_points_key, fit_queue_key, session_keys, state_key
+from service.store.scripts import Script
 from tests.faults.stream import alive
 from tests.running import Running, service, wait_until_ready
+from tests.storing import storing
 from tests.streams import flipped, separable
 
 LEASE = 1_500  # milliseconds, in the services here
@@ -43,9 +43,10 @@ def impatient(folder: Path, workers: int = 1) -> Iterator[Running]:
     """A service whose leases are short, and whose fits leave what they leave in `folder`/tmp"""
     if not (folder / "service").exists():
         shutil.copytree(Path(package.__path__[0]), folder / "service")  # with Numba's cache and its time stamps
-        text = (folder / "service" / "fits.py").read_text()
+        queue = folder / "service" / "store" / "fit_queue.py"
+        text = queue.read_text()
         assert text.count("\nLEASE = 10_000\n") == 1
-        (folder / "service" / "fits.py").write_text(text.replace("\nLEASE = 10_000\n", f"\nLEASE = {LEASE}\n"))
+        queue.write_text(text.replace("\nLEASE = 10_000\n", f"\nLEASE = {LEASE}\n"))
         (folder / "tmp").mkdir()
     copied = {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1", "TMPDIR": str(folder / "tmp")}
     with service(folder / "data", workers=workers, HOROCYCLE_DEADLINE="2", **copied) as found:
@@ -170,16 +171,14 @@ def assert_one_result(http: httpx.Client, sid: str, fit: str) -> None:
 
 
 def told_of(running: Running, sid: str) -> list[str]:
-    """The states of its fits, as the events tell them"""
+    """The states of its fits, as the log tells them"""
 
     async def read() -> list[str]:
-        store = Store(running.redis_url)
-        try:
-            events = await store.events(sid, "0-0", count=1000)
-            assert [event.number for event in events] == list(range(1, len(events) + 1))
-            return [json.loads(event.data)["status"] for event in events if event.name == "fit"]
-        finally:
-            await store.close()
+        async with storing(running.redis_url) as parts:
+            loaded = await parts.store.load(sid)
+            records = await parts.log.records(sid, "-", loaded.newest, 1000)
+            assert [record.id.number for record in records] == list(range(1, loaded.newest.number + 1))
+            return [record.fields[b"status"].decode() for record in records if record.kind is Kind.FIT]
 
     return asyncio.run(read())
 
@@ -322,21 +321,27 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]
 
 
 class Fit:
-    """A fit in a session of its own, and those who work on it: each a line to the store"""
+    """A fit in a session of its own, and those who work on it: each with a connection to the store"""
 
-    def __init__(self, url: str, store: Store, sid: str) -> None:
-        self.url, self.store, self.sid, self.name = url, store, sid, "fit"
-        self.workers = [Fits(url) for _ in range(3)]
+    def __init__(self, url: str, sid: str) -> None:
+        self.url, self.sid, self.name = url, sid, "fit"
+        self.connections, self.workers = list[Connection](), list[FitQueue]()
+        for _ in range(3):
+            self.add(Connection)
+
+    def add(self, kind: type[Connection], position: int = 0) -> FitQueue:
+        """A worker, before those that are there"""
+        self.connections.insert(position, kind(self.url))
+        self.workers.insert(position, FitQueue(self.connections[position]))
+        return self.workers[position]
 
     async def submit(self, name: str = "fit", fingerprint: bytes = b"body") -> bool:
-        return await self.workers[0].submit(
-            self.sid, name, fingerprint, {"asked": {}}, b"points", keep_events=100, ttl=0
-        )
+        return await self.workers[0].submit(self.sid, name, fingerprint, {"asked": {}}, b"points", ttl=0)
 
     async def look(self) -> dict[str, Any]:
         return await self.workers[0].look(self.sid, self.name)
 
-    async def claimed(self, worker: Fits) -> Job:
+    async def claimed(self, worker: FitQueue) -> Job:
         job = await worker.claim()
         assert job is not None
         assert (job.session, job.points) == (self.sid, b"points")
@@ -351,17 +356,16 @@ class Fit:
 
 @asynccontextmanager
 async def one_fit(url: str) -> AsyncIterator[Fit]:
-    store, spec = Store(url), OpenSession(dimension=2).spec()
-    await store.open(Kept(Loaded(spec, 0, Counters(), spec.first_state()), b"", {}, []))
-    found = Fit(url, store, spec.id)
-    try:
-        yield found
-    finally:
-        await store.end(spec.id)
-        with redis.Redis.from_url(url) as client:
-            client.delete(fit_queue_key())
-        for each in (*found.workers, store):
-            await each.close()
+    async with storing(url) as parts:
+        found = Fit(url, (await parts.opened()).spec.id)
+        try:
+            yield found
+        finally:
+            await parts.store.end(found.sid)
+            with redis.Redis.from_url(url) as client:
+                client.delete(fit_queue_key())
+            for each in found.connections:
+                await each.close()
 
 
 def play(server: EmbeddedServer, scene: Callable[[Fit], Awaitable[None]]) -> None:
@@ -379,7 +383,7 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> float:
     return 0.2
 
 
-LATE: dict[str, Callable[[Fits, Job], Awaitable[Any]]] = {
+LATE: dict[str, Callable[[FitQueue, Job], Awaitable[Any]]] = {
     "done": lambda worker, job: worker.done(job, {"points": 13}, b"a zombie's"),
     "failed": lambda worker, job: worker.failed(job, {"type": "/problems/fit-failed", "detail": "a zombie's"}),
     "again": lambda worker, job: worker.again(job),
@@ -390,7 +394,7 @@ LATE: dict[str, Callable[[Fits, Job], Awaitable[Any]]] = {
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE.keys())
 @pytest.mark.parametrize("settled", ["done", "failed", "cancelled", "still running"])
 def test_whoever_lost_the_lease_changes_nothing(
-    server: EmbeddedServer, short_lease: float, late: Callable[[Fits, Job], Awaitable[Any]], settled: str
+    server: EmbeddedServer, short_lease: float, late: Callable[[FitQueue, Job], Awaitable[Any]], settled: str
 ) -> None:
     """It was only thought dead: meanwhile another has the fit, or has settled it"""
 
@@ -463,7 +467,7 @@ def test_a_fit_whose_workers_all_fall_silent_fails_with_a_reason(server: Embedde
         assert told["failure"]["detail"] == f"its worker died {MOST_ATTEMPTS} times"
         queue, kept = fit.kept()
         assert queue == []
-        assert kept[session_keys(fit.sid)[-1]] is None  # its points are not kept
+        assert kept[fit_points_key(fit.sid)] is None
 
     play(server, scene)
 
@@ -522,10 +526,10 @@ def test_points_whose_fit_was_never_opened_are_swept_up(
     monkeypatch.setattr(jobs, "PIECE", 4)
 
     async def scene(fit: Fit) -> None:
-        keys = [session_key(fit.sid), fit_points_key(fit.sid)]
+        keys = [state_key(fit.sid), fit_points_key(fit.sid)]
         for name in ("old", "new"):
             for number in range(3):
-                assert await fit.workers[0].script(scripts.FIT_BRING, keys, name, number, b"left", 0)
+                assert await fit.connections[0].script(scripts.FIT_BRING, keys, name, number, b"left", 0)
         with redis.Redis.from_url(fit.url) as client:
             client.hset(fit_points_key(fit.sid), "old", int(time.time()) - scripts.BRING_SECONDS - 2)
         await fit.submit()
@@ -536,18 +540,19 @@ def test_points_whose_fit_was_never_opened_are_swept_up(
     play(server, scene)
 
 
-class Swept(Fits):
+class Swept(Connection):
     """Before a fit is opened, its points are taken for left behind"""
 
-    async def script(self, script: str, keys: Sequence[str], *args: Any, **kwargs: Any) -> Any:
+    async def script(self, script: Script, keys: Sequence[str], *args: Any, **kwargs: Any) -> Any:
         if script == scripts.FIT_OPEN:
-            await self.call("DEL", keys[3])
+            assert "fit_points" in keys[4]
+            await self.call("DEL", keys[4])
         return await super().script(script, keys, *args, **kwargs)
 
 
 def test_a_fit_is_not_opened_without_its_points(server: EmbeddedServer) -> None:
     async def scene(fit: Fit) -> None:
-        fit.workers.insert(0, Swept(fit.url))
+        fit.add(Swept)
         with pytest.raises(StoreUnavailable):
             await fit.submit()
         assert await fit.workers[1].all(fit.sid) == []
@@ -556,10 +561,10 @@ def test_a_fit_is_not_opened_without_its_points(server: EmbeddedServer) -> None:
     play(server, scene)
 
 
-class Cancelling(Fits):
+class Cancelling(Connection):
     """Its fit is cancelled as soon as it is claimed, before its points are read"""
 
-    async def script(self, script: str, keys: Sequence[str], *args: Any, **kwargs: Any) -> Any:
+    async def script(self, script: Script, keys: Sequence[str], *args: Any, **kwargs: Any) -> Any:
         reply = await super().script(script, keys, *args, **kwargs)
         if script == scripts.FIT_CLAIM:
             await super().script(scripts.FIT_CANCEL, keys, args[0])
@@ -568,11 +573,11 @@ class Cancelling(Fits):
 
 def test_a_fit_that_is_cancelled_while_its_points_are_read_has_none(server: EmbeddedServer) -> None:
     async def scene(fit: Fit) -> None:
-        fit.workers.append(Cancelling(fit.url))
+        worker = fit.add(Cancelling)
         await fit.submit()
-        job = await fit.workers[-1].claim()
+        job = await worker.claim()
         assert job is not None and job.points == b""
-        assert not await fit.workers[-1].beat(job, 0.5)
+        assert not await worker.beat(job, 0.5)
 
     play(server, scene)
 
@@ -588,12 +593,12 @@ def test_of_many_who_want_a_fit_one_gets_it(server: EmbeddedServer) -> None:
     play(server, scene)
 
 
-class Interrupted(Fits):
+class Interrupted(Connection):
     """Before a fit is written, but behind its entry in the queue, somebody looks for work"""
 
-    async def script(self, script: str, keys: Sequence[str], *args: Any, **kwargs: Any) -> Any:
+    async def script(self, script: Script, keys: Sequence[str], *args: Any, **kwargs: Any) -> Any:
         if script == scripts.FIT_OPEN:
-            assert await self.claim() is None
+            assert await FitQueue(self).claim() is None
         return await super().script(script, keys, *args, **kwargs)
 
 
@@ -601,7 +606,7 @@ def test_a_queue_entry_may_be_seen_before_its_fit_is_there(server: EmbeddedServe
     """First the queue, then the fit, so that none is lost between them; who looks in between leaves it there"""
 
     async def scene(fit: Fit) -> None:
-        fit.workers.insert(0, Interrupted(fit.url))
+        fit.add(Interrupted)
         assert await fit.submit()
         assert (await fit.claimed(fit.workers[1])).fit == "fit"
 
@@ -647,7 +652,7 @@ def test_a_fit_asked_for_again_is_not_lost_however_long_its_entry_waited(
     async def scene(fit: Fit) -> None:
         with redis.Redis.from_url(fit.url) as client:
             client.zadd(fit_queue_key(), {f"{fit.sid} fit": time.time() - 20})
-        fit.workers.insert(0, Interrupted(fit.url))
+        fit.add(Interrupted)
         assert await fit.submit()
         assert (await fit.claimed(fit.workers[1])).fit == "fit"
 

@@ -47,7 +47,7 @@ if again == '1' and revision ~= expected then
     if first == commit_id then return {COMMITTED, number_of(entry[1])} end
     if first then break end
   end
-  if #entry_fields > 0 and not first then return {AMBIGUOUS} end
+  if #entry_fields > 0 and not first and next_number <= entries then return {AMBIGUOUS} end
 end
 
 local function answered(key)
