@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import redis
 
-from service.process.cli import GRACE
+from service.process.serve import GRACE
 from service.store.keys import events_key
 from service.store.sessions import Store
 from tests.running import Running, service

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.process.cli import SILENCE
+from service.process.serve import HEALTH_TIMEOUT
 from tests.running import Running, service
 
 
@@ -52,7 +52,7 @@ def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_
         os.kill(victim, signal.SIGSTOP)
         time.sleep(1.5)  # it has been asked by now, and cannot answer
         os.kill(victim, signal.SIGKILL)
-        deadline = time.monotonic() + SILENCE / 2
+        deadline = time.monotonic() + HEALTH_TIMEOUT / 2
         while len(set(found.worker_pids) - {victim}) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)

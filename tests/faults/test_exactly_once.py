@@ -29,7 +29,6 @@ import service as package
 from service.api.schemas import OpenSession
 from service.errors import OutcomeUnknown
 from service.ingest import Ingest, Request
-from service.process.allocator import MALLOC
 from service.process.private_store import EmbeddedServer
 from service.sessions.records import Counters, Kept, Loaded
 from service.sessions.rows import Batch
@@ -62,8 +61,7 @@ CHECKS = {
 
 
 def run(data: Path, workers: int = 2, **environment: str) -> AbstractContextManager[Running]:
-    """Given what MALLOC says, a launcher need not start itself again."""
-    return service(data, workers=workers, **MALLOC, **environment)
+    return service(data, workers=workers, **environment)
 
 
 def without(check: str, text: str) -> str:
