@@ -11,9 +11,10 @@ from pathlib import Path
 import redis
 from pydantic import ValidationError
 
-from service.errors import LaunchError
+from service.errors import LaunchError, OldFormat
 from service.process.private_store import EmbeddedServer, find_server
 from service.process.serve import serve
+from service.process.store_format import FORMAT, connect, stored_format
 from service.settings import Settings
 
 OPTIONS = ("host", "port", "workers", "data", "redis_url")
@@ -64,7 +65,7 @@ def _checks(settings: Settings) -> Iterator[tuple[bool, str]]:
     if settings.redis_url is None:
         yield from _private(settings.data)
     else:
-        yield from _store(settings.redis_url)
+        yield from _store(settings.redis_url, "the store at REDIS_URL")
 
 
 def _private(data: Path) -> Iterator[tuple[bool, str]]:
@@ -72,14 +73,14 @@ def _private(data: Path) -> Iterator[tuple[bool, str]]:
         yield True, f"the private store is {find_server()}"
         with EmbeddedServer(data) as server:
             yield True, f"it runs in {data.resolve()}"
-            yield from _store(server.url)
+            yield from _store(server.url, f"the data folder {data}")
     except LaunchError as error:
         yield False, error.detail
 
 
-def _store(url: str) -> Iterator[tuple[bool, str]]:
+def _store(url: str, where: str) -> Iterator[tuple[bool, str]]:
     try:
-        with redis.Redis.from_url(url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE) as client:
+        with connect(url, PATIENCE) as client:
             version = str(client.info("server")["redis_version"])
             new = tuple(map(int, version.split(".")[:2])) >= OLDEST
             yield new, f"the store speaks as Redis {version}; 6.2 or newer is needed"
@@ -87,5 +88,8 @@ def _store(url: str) -> Iterator[tuple[bool, str]]:
             policy = memory.get("maxmemory_policy")
             yield policy == "noeviction", f"maxmemory-policy is {policy}; noeviction keeps what was acknowledged"
             yield bool(disk["aof_enabled"]), "appendonly keeps acknowledged points across a crash; on is needed"
+            found = stored_format(client)
+            ours = found in (None, FORMAT)
+            yield ours, f"the store's format is {FORMAT}" if ours else OldFormat(where, str(found), FORMAT).detail
     except redis.RedisError as error:
         yield False, f"the store at {url.split('@')[-1]} does not answer: {error}"

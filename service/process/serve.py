@@ -14,18 +14,22 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import redis
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from service import telemetry, telemetry_files
-from service.errors import LaunchError
+from service.errors import LaunchError, ServerFailed
 from service.logs import configure
 from service.process.private_store import EmbeddedServer
+from service.process.store_format import connect, require_format
 from service.settings import Settings
 
+log = logging.getLogger(__name__)
 GRACE = 10  # seconds that requests in flight have to finish after SIGTERM
 HEALTH_TIMEOUT = 20  # seconds after which a worker that does not answer its health check is killed and replaced
 RESTART_DELAY = 0.5  # seconds before an ended fit worker is started again
+STORE_PATIENCE = 1.0  # seconds that a configured store may take to answer each question at start
 
 
 def serve(settings: Settings) -> int:
@@ -34,7 +38,7 @@ def serve(settings: Settings) -> int:
     with ExitStack() as running:
         try:
             listening = running.enter_context(socket.create_server((settings.host, settings.port), backlog=2048))
-            url = settings.redis_url or running.enter_context(EmbeddedServer(settings.data)).url
+            url = _store(settings, running)
         except OSError as error:
             return _refuse(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}")
         except LaunchError as error:
@@ -45,6 +49,27 @@ def serve(settings: Settings) -> int:
             running.enter_context(_fit_worker())
         _run_workers(settings, listening, running)
     return 0
+
+
+def _store(settings: Settings, running: ExitStack) -> str:
+    """The URL of the store, once its format is known to be ours
+
+    A configured store may not answer now: the service starts all the same, and answers 503 until the store does.
+    """
+    if settings.redis_url is None:
+        server = running.enter_context(EmbeddedServer(settings.data))
+        try:
+            with connect(server.url, server.patience) as client:
+                require_format(client, f"the data folder {settings.data}")
+        except redis.RedisError as error:
+            raise ServerFailed(f"the private store in {settings.data} failed at its first command: {error}") from error
+        return server.url
+    try:
+        with connect(settings.redis_url, STORE_PATIENCE) as client:
+            require_format(client, "the store at REDIS_URL")
+    except redis.RedisError as error:
+        log.warning("the format of the store was not checked: %s", error)
+    return settings.redis_url
 
 
 def _export(settings: Settings) -> None:
