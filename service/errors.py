@@ -40,7 +40,7 @@ HorocycleError
 └── LaunchError                  met at the command line, never over HTTP
     ├── ServerNotFound           there is no server program on this machine
     ├── DataFolderInUse          a live service has this data folder
-    ├── ServerFailed             the private server could not be started, or one left behind not be ended
+    ├── ServerFailed             the private store could not be started, or an orphaned one not be stopped
     └── OldFormat                the data folder or the store holds data of another format
 """
 

@@ -1,4 +1,4 @@
-"""The command line: it starts, it stops, it says clearly why it does not."""
+"""The command line: serve starts and stops, or says why it does not; doctor."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def test_told_to_stop_it_stops_and_leaves_nothing_behind(tmp_path: Path, number:
         assert httpx.get(f"{again.url}/sessions/a").status_code == 200
 
 
-def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_once(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_during_its_health_check_is_replaced_at_once(tmp_path: Path) -> None:
     with service(tmp_path / "data", workers=2) as found:
         victim, other = found.worker_pids
         os.kill(victim, signal.SIGSTOP)
-        time.sleep(1.5)  # it has been asked by now, and cannot answer
+        time.sleep(1.5)  # its health check is under way, and it cannot answer
         os.kill(victim, signal.SIGKILL)
         deadline = time.monotonic() + HEALTH_TIMEOUT / 2
         while len(set(found.worker_pids) - {victim}) < 2:
