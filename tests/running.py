@@ -14,6 +14,8 @@ from pathlib import Path
 
 import httpx
 
+from service import telemetry
+
 
 @dataclass(frozen=True)
 class Running:
@@ -34,6 +36,13 @@ class Running:
         """The workers: not the store, not the fit worker, not multiprocessing's resource tracker"""
         pids = Path(f"/proc/{self.launcher.pid}/task/{self.launcher.pid}/children").read_text().split()
         return [int(pid) for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    @property
+    def metrics_folder(self) -> Path:
+        """Where the workers publish their metrics, if there are several"""
+        environment = Path(f"/proc/{self.worker_pids[0]}/environ").read_bytes().split(b"\0")
+        [found] = [line.partition(b"=")[2] for line in environment if line.startswith(telemetry.FOLDER.encode() + b"=")]
+        return Path(os.fsdecode(found))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.process.private_store import EmbeddedServer
 from service.process.serve import HEALTH_TIMEOUT
 from tests.running import Running, service
 
@@ -57,6 +58,21 @@ def test_a_worker_that_is_killed_during_its_health_check_is_replaced_at_once(tmp
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert other in found.worker_pids
+
+
+def test_a_killed_supervisor_takes_its_workers_and_their_metrics_along(tmp_path: Path) -> None:
+    try:
+        with service(tmp_path / "data", workers=2) as running:
+            workers, folder = running.worker_pids, running.metrics_folder
+            assert folder.exists()
+            running.launcher.kill()
+            deadline = time.monotonic() + 20
+            while any(map(alive, workers)) or folder.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+    finally:
+        with EmbeddedServer(tmp_path / "data"):  # shuts down the orphaned store
+            pass
 
 
 def test_the_banner_says_where_and_what_to_try(running: Running) -> None:

@@ -20,7 +20,6 @@ import pytest
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from service import telemetry
 from service.api.access import METHODS
 from service.store.keys import state_key
 from tests.faults.stream import alive, two_workers
@@ -65,13 +64,6 @@ def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     while not true():
         assert time.monotonic() < deadline, f"not after {seconds} s"
         time.sleep(0.02)
-
-
-def folder(running: Running) -> Path:
-    """Where its workers publish their metrics"""
-    environment = Path(f"/proc/{running.worker_pids[0]}/environ").read_bytes().split(b"\0")
-    [found] = [line.partition(b"=")[2] for line in environment if line.startswith(telemetry.FOLDER.encode() + b"=")]
-    return Path(os.fsdecode(found))
 
 
 def replaced(running: Running, *killed: int) -> None:
@@ -161,7 +153,7 @@ def test_a_counter_never_goes_backwards_while_workers_are_killed_at_their_start(
     two_workers(mortal)
     seen.append(exposed(mortal.url)[name])
     assert seen == sorted(seen)
-    until(lambda: len(list(folder(mortal).iterdir())) <= 3, 10.0)  # two workers and `retired`
+    until(lambda: len(list(mortal.metrics_folder.iterdir())) <= 3, 10.0)  # two workers and `retired`
 
 
 def test_files_that_are_not_whole_do_no_harm(mortal: Running) -> None:
@@ -169,16 +161,16 @@ def test_files_that_are_not_whole_do_no_harm(mortal: Running) -> None:
     first, _ = two_workers(mortal)
     before, ended = exposed(mortal.url), ended_pid()
     for name, content in ((f"{ended}-empty", b""), (f"{ended}-garbage", b"\0{"), (f"{ended}-x.part", b"{")):
-        (folder(mortal) / name).write_bytes(content)
-    (folder(mortal) / f"{first}-garbage").write_bytes(b"garbage")
-    (folder(mortal) / "garbage").write_bytes(b"garbage")
+        (mortal.metrics_folder / name).write_bytes(content)
+    (mortal.metrics_folder / f"{first}-garbage").write_bytes(b"garbage")
+    (mortal.metrics_folder / "garbage").write_bytes(b"garbage")
     try:
         assert exposed(mortal.url)["horocycle_commits_total"] == before["horocycle_commits_total"]
-        until(lambda: not list(folder(mortal).glob(f"{ended}-*")), 5.0)
+        until(lambda: not list(mortal.metrics_folder.glob(f"{ended}-*")), 5.0)
         assert exposed(mortal.url)["horocycle_commits_total"] == before["horocycle_commits_total"]
     finally:
         for name in ("garbage", f"{first}-garbage"):
-            (folder(mortal) / name).unlink()
+            (mortal.metrics_folder / name).unlink()
 
 
 def test_a_method_nobody_knows_has_no_series_of_its_own(http: httpx.Client, running: Running) -> None:

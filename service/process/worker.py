@@ -11,6 +11,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import threading
 from collections.abc import AsyncIterator
@@ -62,6 +63,8 @@ def keep_freed_memory() -> bool:
 def _exit_with_parent(sentinel: int) -> None:
     """Exit when the supervisor dies, even by SIGKILL: the port and the store then belong to the next one"""
     wait([sentinel])
+    if folder := os.environ.pop(telemetry.FOLDER, None):
+        shutil.rmtree(folder, ignore_errors=True)  # the supervisor would have removed it
     os.kill(os.getpid(), signal.SIGTERM)
 
 
