@@ -45,12 +45,13 @@ from numpy.typing import NDArray
 
 from benchmarks.streams import flipped, separable
 from service.geometry import Array
-from service.process.allocator import MALLOC
 from service.store.keys import state_key
 from tests.running import Running, service
 
 Receive = Callable[[], "asyncio.Future[dict[str, object]]"]
 Send = Callable[[dict[str, object]], "asyncio.Future[None]"]
+#: What a worker sets by mallopt, for the floor
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20), "MALLOC_ARENA_MAX": "2"}
 
 
 async def floor(scope: dict[str, object], receive: Receive, send: Send) -> None:

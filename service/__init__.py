@@ -1,4 +1,9 @@
-"""Horocycle: online classification in the Poincaré ball.
+"""Horocycle: online classification in the Poincaré ball."""
 
-The arrow is one way: errors → geometry → learners → certificates → app. Mathematics imports no web.
-"""
+from __future__ import annotations
+
+from importlib.metadata import version
+
+__all__ = ["__version__"]
+
+__version__ = version("horocycle")  # of the installed distribution; written in pyproject.toml only

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 
-from service.process.allocator import keep_memory
+from service.process.cli import main
 
 if __name__ == "__main__":
-    keep_memory()  # before the launcher is imported, which takes its time
-    sys.exit(importlib.import_module("service.process.cli").main())
+    sys.exit(main())

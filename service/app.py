@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service import __version__
 from service.api import certificate, disk, events, fits, health, log, metrics, pages, sessions, snapshot
 from service.api.access import Access
 from service.api.bodies import BodyLimit
@@ -49,7 +50,6 @@ from service.store.late_labels import LateLabels
 from service.store.log import Log
 from service.store.sessions import Store
 
-VERSION = "0.1.0"
 HOT = [
     Route("/sessions/{id}/observe", Hot(observe), methods=["POST"]),
     Route("/sessions/{id}/labels", Hot(labels), methods=["POST"]),
@@ -94,7 +94,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     app = App(
         title="Horocycle",
-        version=VERSION,
+        version=__version__,
         lifespan=lifespan,
         redirect_slashes=False,
         strict_content_type=False,

@@ -42,7 +42,8 @@ HorocycleError
 └── LaunchError                  met at the command line, never over HTTP
     ├── ServerNotFound           there is no server program on this machine
     ├── DataFolderInUse          a live service has this data folder
-    └── ServerFailed             the private server could not be started, or one left behind not be ended
+    ├── ServerFailed             the private store could not be started, or an orphaned one not be stopped
+    └── OldFormat                the data folder or the store holds data of another format
 """
 
 from __future__ import annotations
@@ -268,6 +269,17 @@ class DataFolderInUse(LaunchError):
 
 class ServerFailed(LaunchError):
     pass
+
+
+class OldFormat(LaunchError):
+    def __init__(self, where: str, found: str, expected: str) -> None:
+        version = "version 0.1" if found == "1" else "the version that wrote it"
+        super().__init__(
+            f"{where} holds data of format {found[:20]!r}, not {expected!r}: export snapshots with {version} and import"
+            " them into a new store, or point --data (or REDIS_URL) at a new one",
+            found=found,
+            expected=expected,
+        )
 
 
 def slug(kind: type[HorocycleError]) -> str:

@@ -1,4 +1,4 @@
-"""Logs as JSON, a line each, with the id of the request they belong to."""
+"""Logs as JSON, one object a line, with the id of the request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-#: The request that is being answered; what is logged on its behalf says so.
+#: The id of the request that this task answers; every log line of the task has it.
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 _OWN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
@@ -30,7 +30,7 @@ class JsonLines(logging.Formatter):
 
 
 def configure(level: int) -> None:
-    """Everything goes to stderr, ours and the server's"""
+    """All loggers, also uvicorn's, write to stderr"""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -1,4 +1,4 @@
-"""Settings enter once, at the top; nothing below imports this. Each can be set as HOROCYCLE_<NAME>."""
+"""Settings, each an environment variable HOROCYCLE_<NAME>. Read when a process starts; layers below get values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Settings(BaseSettings):
     redis_url: str | None = Field(
         default=None,
         validation_alias=AliasChoices("redis_url", "HOROCYCLE_REDIS_URL", "REDIS_URL"),
-        description="the Redis or Valkey to use; none: a private one is run",
+        description="URL of the Redis or Valkey to use; None: run a private one",
     )
     body_limit: int = Field(default=32 << 20, ge=1024, description="bytes a body of points may have")
     session_body_limit: int = Field(default=1 << 20, ge=1024, description="bytes any other body may have")
@@ -28,7 +28,7 @@ class Settings(BaseSettings):
     waiting_points: int = Field(default=100_000, ge=1, description="points of a session that may wait for their labels")
     event_streams: int = Field(default=256, ge=0, description="event streams that one worker keeps open")
     heartbeat: float = Field(default=10.0, gt=0, description="seconds between the heartbeats of an event stream")
-    fit_workers: int = Field(default=1, ge=0, le=64, description="processes that fit; 0: others do")
+    fit_workers: int = Field(default=1, ge=0, le=64, description="fit workers to run; 0: they run elsewhere")
     fit_points: int = Field(default=1_000_000, ge=2, description="points a fit may have")
     fit_seconds: float = Field(default=600.0, gt=0, description="seconds a fit may take")
     fit_memory: int = Field(default=4 << 30, ge=256 << 20, description="bytes of address space a fit may have")

@@ -1,4 +1,4 @@
-"""A real service: the launcher, its workers and its private store, as processes of their own."""
+"""A real service: `python -m service serve`, its workers and its private store, as processes of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from service.process.allocator import MALLOC
+from service import telemetry
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,16 @@ class Running:
 
     @property
     def worker_pids(self) -> list[int]:
-        """The launcher's children that serve: not the store, not multiprocessing's tracker"""
+        """The workers: not the store, not the fit worker, not multiprocessing's resource tracker"""
         pids = Path(f"/proc/{self.launcher.pid}/task/{self.launcher.pid}/children").read_text().split()
         return [int(pid) for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    @property
+    def metrics_folder(self) -> Path:
+        """Where the workers publish their metrics, if there are several"""
+        environment = Path(f"/proc/{self.worker_pids[0]}/environ").read_bytes().split(b"\0")
+        [found] = [line.partition(b"=")[2] for line in environment if line.startswith(telemetry.FOLDER.encode() + b"=")]
+        return Path(os.fsdecode(found))
 
 
 @contextmanager
@@ -43,8 +50,7 @@ def service(data: Path, *, workers: int = 1, **environment: str) -> Iterator[Run
     """Run it on a free port until the block ends; it must end by itself when told to."""
     command = [sys.executable, "-m", "service", "serve", "--port", "0", "--data", str(data), "--workers", str(workers)]
     unset = {k: v for k, v in os.environ.items() if k != "REDIS_URL" and not k.startswith("HOROCYCLE_")}
-    env = {**unset, **MALLOC, **environment}  # with which it need not start itself again
-    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**unset, **environment})
     try:
         assert launcher.stdout is not None
         first = launcher.stdout.readline()

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import redis
 
-from service.process.cli import GRACE
+from service.process.serve import GRACE
 from service.store.keys import log_key
 from tests.running import Running, service
 from tests.sse import Sent, listening, parsed, spoken

@@ -1,4 +1,4 @@
-"""The command line: it starts, it stops, it says clearly why it does not."""
+"""The command line: serve starts and stops, or says why it does not; doctor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.process.cli import SILENCE
+from service.process.private_store import EmbeddedServer
+from service.process.serve import HEALTH_TIMEOUT
 from tests.running import Running, service
 
 
@@ -46,17 +47,32 @@ def test_told_to_stop_it_stops_and_leaves_nothing_behind(tmp_path: Path, number:
         assert httpx.get(f"{again.url}/sessions/a").status_code == 200
 
 
-def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_once(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_during_its_health_check_is_replaced_at_once(tmp_path: Path) -> None:
     with service(tmp_path / "data", workers=2) as found:
         victim, other = found.worker_pids
         os.kill(victim, signal.SIGSTOP)
-        time.sleep(1.5)  # it has been asked by now, and cannot answer
+        time.sleep(1.5)  # its health check is under way, and it cannot answer
         os.kill(victim, signal.SIGKILL)
-        deadline = time.monotonic() + SILENCE / 2
+        deadline = time.monotonic() + HEALTH_TIMEOUT / 2
         while len(set(found.worker_pids) - {victim}) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert other in found.worker_pids
+
+
+def test_a_killed_supervisor_takes_its_workers_and_their_metrics_along(tmp_path: Path) -> None:
+    try:
+        with service(tmp_path / "data", workers=2) as running:
+            workers, folder = running.worker_pids, running.metrics_folder
+            assert folder.exists()
+            running.launcher.kill()
+            deadline = time.monotonic() + 20
+            while any(map(alive, workers)) or folder.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+    finally:
+        with EmbeddedServer(tmp_path / "data"):  # shuts down the orphaned store
+            pass
 
 
 def test_the_banner_says_where_and_what_to_try(running: Running) -> None:

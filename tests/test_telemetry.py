@@ -1,4 +1,4 @@
-"""What Prometheus is told, over all workers; the id of every request; logs that a machine can read."""
+"""/metrics over all workers, also while some are killed; the id of every request; logs as JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +18,9 @@ import httpx
 import numpy as np
 import pytest
 import redis
+from prometheus_client.parser import text_string_to_metric_families
 
+from service.api.access import METHODS
 from service.store.keys import state_key
 from tests.faults.stream import alive, two_workers
 from tests.running import Running, service, wait_until_ready
@@ -32,7 +35,8 @@ OBSERVE = '{method="POST",route="/sessions/{id}/observe",status="%s"}'
 def exposed(url: str) -> dict[str, float]:
     """Every sample by its name and labels"""
     answer = httpx.get(f"{url}/metrics", timeout=30)
-    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/plain")
+    assert answer.status_code == 200 and answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert list(text_string_to_metric_families(answer.text))
     found: dict[str, float] = {}
     for line in answer.text.splitlines():
         if not line.startswith("#"):
@@ -62,8 +66,20 @@ def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
+def replaced(running: Running, *killed: int) -> None:
+    """Wait until none of them runs, and two workers serve"""
+    until(lambda: not any(map(alive, killed)) and len(set(running.worker_pids) - set(killed)) == 2)
+    wait_until_ready(running.url)
+
+
+def ended_pid() -> int:
+    """Of a process that has run"""
+    with subprocess.Popen(["true"]) as process:
+        return process.pid
+
+
 def test_counters_are_those_of_both_workers_and_survive_them(mortal: Running) -> None:
-    """Each worker serves while the other is stopped; then one is killed, and nothing that was counted is lost"""
+    """Each worker serves while the other is stopped; then one is killed, and nothing that was shown is lost"""
     first, second = two_workers(mortal)
     rng = np.random.default_rng(1)
     X, indices = points(rng, 60, 2, 3.0), rng.integers(0, 2, size=60)
@@ -94,10 +110,11 @@ def test_counters_are_those_of_both_workers_and_survive_them(mortal: Running) ->
         assert grown['horocycle_requests_total{method="POST",route="/sessions",status="201"}'] == 1
         assert grown['horocycle_request_seconds_count{route="/sessions/{id}/observe"}'] == 14
 
+    until(lambda: counted()["horocycle_points_total"] == 60, 5.0)  # a worker publishes once a second
     require()
     os.kill(first, signal.SIGKILL)
-    until(lambda: not alive(first))
-    wait_until_ready(mortal.url)
+    require()
+    replaced(mortal, first)
     require()
     assert exposed(mortal.url)["horocycle_store_up"] == 1
 
@@ -114,12 +131,53 @@ def test_gauges_of_the_dead_vanish(mortal: Running) -> None:
                 http = held.enter_context(httpx.Client(base_url=mortal.url, timeout=30))
                 streams.append(held.enter_context(listening(http, sid)))
                 assert spoken(streams[-1], 1)[0].name == "reset"
-        assert exposed(mortal.url)["horocycle_event_streams"] == 2
+        until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 2, 5.0)
         os.kill(first, signal.SIGKILL)
         until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 1)
         other.close()
         until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 0)
     assert exposed(mortal.url)["horocycle_queue_length"] == 0
+
+
+def test_a_counter_never_goes_backwards_while_workers_are_killed_at_their_start(mortal: Running) -> None:
+    """Whoever is found is killed, most of them before they serve; in between, what a scrape shows only grows"""
+    two_workers(mortal)
+    name, seen = 'horocycle_requests_total{method="GET",route="/metrics",status="200"}', [0.0]
+    for pause in (0.0, 0.05, 0.2, 0.8):
+        killed = mortal.worker_pids[-1]  # the other one serves meanwhile
+        os.kill(killed, signal.SIGKILL)
+        for _ in range(5):
+            seen.append(exposed(mortal.url)[name])
+        until(lambda killed=killed: len(set(mortal.worker_pids) - {killed}) == 2)  # type: ignore[misc]
+        time.sleep(pause)
+    two_workers(mortal)
+    seen.append(exposed(mortal.url)[name])
+    assert seen == sorted(seen)
+    until(lambda: len(list(mortal.metrics_folder.iterdir())) <= 3, 10.0)  # two workers and `retired`
+
+
+def test_files_that_are_not_whole_do_no_harm(mortal: Running) -> None:
+    """An empty file of a worker that was killed at its start, and garbage beside it"""
+    first, _ = two_workers(mortal)
+    before, ended = exposed(mortal.url), ended_pid()
+    for name, content in ((f"{ended}-empty", b""), (f"{ended}-garbage", b"\0{"), (f"{ended}-x.part", b"{")):
+        (mortal.metrics_folder / name).write_bytes(content)
+    (mortal.metrics_folder / f"{first}-garbage").write_bytes(b"garbage")
+    (mortal.metrics_folder / "garbage").write_bytes(b"garbage")
+    try:
+        assert exposed(mortal.url)["horocycle_commits_total"] == before["horocycle_commits_total"]
+        until(lambda: not list(mortal.metrics_folder.glob(f"{ended}-*")), 5.0)
+        assert exposed(mortal.url)["horocycle_commits_total"] == before["horocycle_commits_total"]
+    finally:
+        for name in ("garbage", f"{first}-garbage"):
+            (mortal.metrics_folder / name).unlink()
+
+
+def test_a_method_nobody_knows_has_no_series_of_its_own(http: httpx.Client, running: Running) -> None:
+    for method in ("PROPFIND", "MKCOL", "LOCK"):
+        assert http.request(method, "/sessions").status_code == 405
+    methods = set(re.findall(r'method="(\w+)"', httpx.get(f"{running.url}/metrics").text))
+    assert methods <= {*METHODS, "any", "other"}
 
 
 # ----------------------------------------------------------------------------------- the id of a request

@@ -16,6 +16,8 @@ from service.logs import request_id
 
 log = logging.getLogger("service.access")
 NAME = re.compile(rb"[\w.:-]{1,64}")
+#: Those that have a series of their own; a client may send any word.
+METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
 class Access:
@@ -48,7 +50,8 @@ class Access:
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "none")
-        key = (scope["method"] if route != "none" else "any", route, status)
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        key = (method if route != "none" else "any", route, status)
         if (found := self._counters.get(key)) is None:
             labels = (telemetry.requests.labels(key[0], route, str(status)), telemetry.request_seconds.labels(route))
             found = self._counters[key] = labels

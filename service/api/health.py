@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST
 
 from service import telemetry
 from service.api.context import context
@@ -38,4 +39,5 @@ async def metrics(request: Request) -> Response:
         telemetry.store_up.set(1)
     except HorocycleError:
         telemetry.store_up.set(0)
-    return Response(telemetry.exposition(), media_type=CONTENT_TYPE_LATEST)
+    text = await asyncio.to_thread(telemetry.exposition)  # it may read a file of every worker
+    return Response(text, media_type=telemetry.CONTENT_TYPE)

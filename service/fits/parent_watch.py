@@ -1,4 +1,7 @@
-"""A process that ends with the one that started it, however that died: its standard input is a pipe, and closes."""
+"""Exit when the parent dies: EOF on stdin.
+
+Stdin is a pipe whose other end only the parent holds. When the parent exits, also by SIGKILL, the kernel closes it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Callable
 
 
 def follow_stdin(last: Callable[[], object] = lambda: None) -> None:
-    """To be run in a thread; `last` is the last thing the process does then"""
+    """Read stdin to EOF, then call `last` and exit with code 1. Run it in a thread."""
     while os.read(0, 4096):
         pass
     last()

@@ -1,4 +1,4 @@
-"""A process that takes what is left over: whoever observes and predicts comes first."""
+"""CPU priority and affinity of fits: requests come first."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ INTERRUPTS = Path("/proc/interrupts")
 
 
 def stand_back() -> None:
-    """This process and those it starts: give way, and keep off where the disk is answered: commits wait for that"""
-    os.nice(19)  # and not SCHED_IDLE: a processor that is idle but for this would be given others' work, and be late
+    """Lower the CPU priority of this process and its children; keep off the CPU that handles most device interrupts
+
+    Not SCHED_IDLE: the scheduler counts a CPU that runs only SCHED_IDLE tasks as idle, and would place a worker there.
+    """
+    os.nice(19)
     if hasattr(os, "sched_setaffinity") and INTERRUPTS.exists():
         os.sched_setaffinity(0, undisturbed(os.sched_getaffinity(0), INTERRUPTS.read_text()))
 
 
 def undisturbed(processors: Set[int], interrupts: str) -> Set[int]:
-    """All but the one that has answered most of the devices' interrupts; of one alone, that one
+    """All CPUs but the one that has handled most device interrupts; if there is only one, that one
 
-    A virtual processor that is busy may hear of an interrupt only at its next tick, whatever the priority of what it
-    runs; then every tenth fdatasync or so takes that long. What a fit costs a commit all the same: benchmarks/fits.py.
+    A busy virtual CPU may take an interrupt only at its next timer tick, whatever the priority of the task it runs. If
+    that interrupt is the disk's, an fdatasync, and so a commit, waits as long: measured for about every tenth.
+    benchmarks/fits.py measures what a fit still costs a commit.
     """
     head, *rows = interrupts.splitlines()
     names = [int(name.removeprefix("CPU")) for name in head.split()]
     counts = dict.fromkeys(names, 0)
     for number, *cells in (row.split() for row in rows if row.split()):
-        if number[:-1].isdigit():  # a device, not the processor's own timer
+        if number[:-1].isdigit():  # a device; the CPU's own interrupts have names (LOC, RES)
             for name, cell in zip(names, cells, strict=False):
                 counts[name] += int(cell)
     busiest = max(processors, key=lambda name: counts.get(name, 0))

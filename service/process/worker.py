@@ -1,38 +1,91 @@
-"""One worker, as uvicorn starts it: in the launcher's own process if it is the only one, else in one of its own.
+"""One worker, as uvicorn starts it: in the supervisor's own process if it is the only one, else in a spawned one.
 
-The launcher does not import this: what the app needs takes its time and its memory, in each process that serves.
+The supervisor does not import this module: the app takes seconds to import, and memory in each process that has it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import gc
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from multiprocessing.connection import wait
+from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import Lifespan
 
+from service import telemetry
 from service.app import create_app
 from service.logs import configure
 from service.settings import Settings
 
+PUBLISH = 1.0  # seconds between two publications of a worker's metrics
+#: Options of glibc's mallopt, from malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+
 
 def app() -> FastAPI:
-    """The app of one worker; its settings come by the environment."""
-    if (launcher := multiprocessing.parent_process()) is not None:
-        threading.Thread(target=_follow, args=[launcher.sentinel], daemon=True).start()
+    """The app of one worker; its settings come from the environment"""
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_exit_with_parent, args=[parent.sentinel], daemon=True).start()
+    keep_freed_memory()
     settings = Settings()
     configure(logging.INFO if settings.access_log else logging.WARNING)
     found = create_app(settings)
+    if telemetry.FOLDER in os.environ:
+        found.router.lifespan_context = _publishing(found.router.lifespan_context)
     gc.collect()
-    gc.freeze()  # what is there now stays: a body of 10,000 rows is not to have it all searched again
+    gc.freeze()  # exclude start-up objects from later collections
     return found
 
 
-def _follow(launcher: int) -> None:
-    """A worker does not outlive its launcher, however that died: its port and its store are another's then."""
-    wait([launcher])
+def keep_freed_memory() -> bool:
+    """Have glibc keep freed buffers for the next request instead of returning them to the kernel
+
+    By default a buffer of 128 KiB or more may be mapped anew for each request, and every page of it costs a page fault.
+    False where there is no glibc (musl, macOS): nothing is changed there.
+    """
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "gnu_get_libc_version"):
+        return False
+    large = any(libc.mallopt(M_MMAP_THRESHOLD, size) for size in (256 << 20, 32 << 20))  # some versions cap it
+    return bool(large and libc.mallopt(M_TRIM_THRESHOLD, 512 << 20) and libc.mallopt(M_ARENA_MAX, 2))
+
+
+def _exit_with_parent(sentinel: int) -> None:
+    """Exit when the supervisor dies, even by SIGKILL: the port and the store then belong to the next one"""
+    wait([sentinel])
+    if folder := os.environ.pop(telemetry.FOLDER, None):
+        shutil.rmtree(folder, ignore_errors=True)  # the supervisor would have removed it
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _publishing(inner: Lifespan[Any]) -> Lifespan[Any]:
+    """The app's lifespan, with its metrics published every PUBLISH seconds, and once more when it has ended"""
+
+    async def publish() -> None:
+        while True:
+            await asyncio.sleep(PUBLISH)
+            await asyncio.to_thread(telemetry.publish)
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[Any]:
+        async with inner(app) as state:
+            task = asyncio.create_task(publish())
+            try:
+                yield state
+            finally:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        telemetry.publish()
+
+    return lifespan

@@ -27,7 +27,6 @@ from redis.retry import Retry
 
 import service as package
 from service.errors import HorocycleError, OutcomeUnknown
-from service.process.allocator import MALLOC
 from service.process.private_store import EmbeddedServer
 from service.store import scripts
 from service.store.connection import Connection
@@ -63,8 +62,7 @@ CHECKS = {
 
 
 def run(data: Path, workers: int = 2, **environment: str) -> AbstractContextManager[Running]:
-    """Given what MALLOC says, a launcher need not start itself again."""
-    return service(data, workers=workers, **MALLOC, **environment)
+    return service(data, workers=workers, **environment)
 
 
 def without(check: str, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Real servers, real processes: what was acknowledged stays, and one folder has one server."""
+"""The private store, as real processes: acknowledged writes survive, and a folder has one server at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from service.process.private_store import EmbeddedServer, find_server
 LIMIT = 60  # seconds a test may take
 ROOT = Path(__file__).parent.parent
 
-# Holds a folder until its standard input ends; after a Ctrl-C it takes its time, and writes once more.
+# Runs a private store until EOF on stdin; after SIGINT it waits, and writes once more.
 LAUNCHER = """
 import sys, time
 from pathlib import Path
@@ -277,7 +277,7 @@ def test_a_stranger_is_not_killed_for_an_orphan_that_hangs(data: Path) -> None:
     os.kill(orphan, signal.SIGSTOP)
     with subprocess.Popen(["sleep", "60"]) as stranger:
         (data / "server.pid").write_text(f"{stranger.pid}\n")
-        with pytest.raises(ServerFailed, match="does not end"):
+        with pytest.raises(ServerFailed, match="does not exit"):
             EmbeddedServer(data, grace=0.3).start()
         assert servers(data) == [orphan]  # and no second server was started beside it
         assert stranger.poll() is None

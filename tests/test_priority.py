@@ -1,4 +1,4 @@
-"""A fit takes what is left over, and not where the disk is answered."""
+"""CPU affinity of fits: not the CPU that handles most device interrupts."""
 
 from __future__ import annotations
 
