@@ -16,15 +16,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import __version__
 from service.api import certificate, disk, events, fits, health, log, metrics, pages, sessions, snapshot
-from service.api.access import Access
 from service.api.bodies import BodyLimit
 from service.api.context import Context, Streams
-from service.api.hot import Hot, HotRoutes
+from service.api.front import App
 from service.api.labels import labels
 from service.api.observe import observe
 from service.api.openapi import document
@@ -50,27 +47,15 @@ from service.store.late_labels import LateLabels
 from service.store.log import Log
 from service.store.sessions import Store
 
-HOT = [
-    Route("/sessions/{id}/observe", Hot(observe), methods=["POST"]),
-    Route("/sessions/{id}/labels", Hot(labels), methods=["POST"]),
-    Route("/sessions/{id}/predict", Hot(predict), methods=["GET", "POST"]),
-    Route("/predict", Hot(predict), methods=["GET"]),
-]
+HOT = (
+    ("/sessions/{id}/observe", ("POST",), observe),
+    ("/sessions/{id}/labels", ("POST",), labels),
+    ("/sessions/{id}/predict", ("GET", "POST"), predict),
+    ("/predict", ("GET",), predict),
+)
 #: The fields an error speaks of; pydantic names the branches of a union too: not those
 FIELD = re.compile(r"(?!(?:body|query|int|str|float|opening|importing|forking)$)[A-Za-z_]+")
 NUMBER = ("float_type", "int_type")  # what pydantic says where a number belongs
-
-
-class App(FastAPI):
-    """FastAPI, with what has to be quick in front of it"""
-
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
-        self.front: ASGIApp = super().__call__
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = self
-        await self.front(scope, receive, send)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -93,6 +78,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         await connection.close()
 
     app = App(
+        HOT,
+        access_log=settings.access_log,
         title="Horocycle",
         version=__version__,
         lifespan=lifespan,
@@ -101,13 +88,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    app.router.routes.extend(HOT)  # there they answer 405
     for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, health, pages):
         app.include_router(part.router)
     for extra in (fits.promotion, pages.problems):
         app.include_router(extra)
     app.add_middleware(BodyLimit, limit=settings.session_body_limit, large=settings.body_limit)
-    app.front = Access(HotRoutes(app.front, HOT), log=settings.access_log)
     app.add_exception_handler(HorocycleError, handle)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)

@@ -185,12 +185,17 @@ def require_ball(X: ArrayLike, d: int | None = None, *, c: float = 1.0, radius: 
     X = _points(X, d)
     if d is not None and X.shape[1] != d:
         raise DimensionMismatch(expected=d, got=X.shape[1])
-    limit = min(math.tanh(radius / 2), BELOW_ONE) / _root(c)
+    limit = norm_limit(c, radius)
     with np.errstate(over="ignore"):
         squares = np.vecdot(X, X)
     if squares.size and not squares.max() <= limit * limit:
         _refuse(X, squares, limit)
     return X
+
+
+def norm_limit(c: float = 1.0, radius: float = RADIUS_LIMIT) -> float:
+    """The largest norm of a point within `radius` of the origin, which is measured in the unit ball"""
+    return min(math.tanh(radius / 2), BELOW_ONE) / _root(c)
 
 
 def _refuse(X: Array, squares: Array, limit: float) -> None:

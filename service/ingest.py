@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -50,12 +51,8 @@ class _Lane:
 
     waiting: deque[Pending] = field(default_factory=deque)
     loaded: Loaded | None = None
-    busy: asyncio.Task[None] | None = None
+    busy: asyncio.Task[None] | None = None  # while it commits
     underway: dict[str, tuple[bytes, asyncio.Future[Answer]]] = field(default_factory=dict)
-
-    @property
-    def at_work(self) -> bool:
-        return self.busy is not None and not self.busy.done()
 
 
 class Ingest:
@@ -92,11 +89,11 @@ class Ingest:
             raise RateLimited(f"{len(lane.waiting)} requests wait for this session already", waiting=len(lane.waiting))
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         lane.waiting.append((request, answer))
-        telemetry.queue.inc()
+        telemetry.queue.value += 1
         if key is not None:
             lane.underway[key] = (request.fingerprint, answer)
             answer.add_done_callback(lambda _: lane.underway.pop(key, None))
-        if not lane.at_work:
+        if lane.busy is None:
             lane.busy = asyncio.create_task(self._drain(sid, lane))
         return await asyncio.shield(answer)
 
@@ -112,27 +109,30 @@ class Ingest:
             return lane
         lane = self._lanes[sid] = _Lane()
         if len(self._lanes) > LANES:
-            idle = next((s for s, each in self._lanes.items() if each is not lane and not each.at_work), None)
+            idle = next((s for s, each in self._lanes.items() if each is not lane and each.busy is None), None)
             if idle is not None:
                 del self._lanes[idle]
         return lane
 
     async def _drain(self, sid: str, lane: _Lane) -> None:
-        while lane.waiting:
-            pending, points = list[Pending](), 0
-            while lane.waiting and points < GATHER:
-                pending.append(lane.waiting.popleft())
-                points += pending[-1][0].size
-            try:
-                await self._settle(sid, lane, pending)
-            except (HorocycleError, RedisError) as error:
-                lane.loaded = None
-                for _, answer in pending:
-                    _fail(answer, error)
-            finally:  # whatever happens, no caller is left waiting
-                telemetry.queue.dec(len(pending))
-                for _, answer in pending:
-                    answer.cancel()
+        try:
+            while lane.waiting:
+                pending, points = list[Pending](), 0
+                while lane.waiting and points < GATHER:
+                    pending.append(lane.waiting.popleft())
+                    points += len(pending[-1][0].ids) or len(pending[-1][0].batch.X)
+                try:
+                    await self._settle(sid, lane, pending)
+                except (HorocycleError, RedisError) as error:
+                    lane.loaded = None
+                    for _, answer in pending:
+                        _fail(answer, error)
+                finally:  # whatever happens, no caller is left waiting
+                    telemetry.queue.value -= len(pending)
+                    for _, answer in pending:
+                        answer.cancel()
+        finally:
+            lane.busy = asyncio.create_task(self._drain(sid, lane)) if lane.waiting else None
 
     async def _settle(self, sid: str, lane: _Lane, pending: list[Pending]) -> None:
         """Apply and commit until every request has its answer."""
@@ -144,20 +144,24 @@ class Ingest:
             before = lane.loaded
             if before.status not in WRITABLE:
                 raise SessionReplaying(sid, before.status)
-            fates = dict(zip(late, await self._late.look(sid, late), strict=True)) if late else {}
-            requests, learned_ids = resolved(before.spec, [request for request, _ in pending], fates)
+            requests, learned_ids = [request for request, _ in pending], list[str]()
+            if late:
+                fates = dict(zip(late, await self._late.look(sid, late), strict=True))
+                requests, learned_ids = resolved(before.spec, requests, fates)
             applied = await self._apply(before, requests)
             stale = [r for r in applied.results if isinstance(r, StaleModel)]
             if stale and not fresh:  # the cached session may be out of date: reload once before answering 412
                 lane.loaded, fresh = await self._store.load(sid, before), True
                 if lane.loaded is not before:
                     continue
-            keyed = [i for i, (r, a) in enumerate(zip(requests, applied.results, strict=True)) if _is_keyed(r, a)]
-            change = _with_answers(applied, requests, keyed, learned_ids)
+            keyed = [i for i, r in enumerate(requests) if r.key is not None and isinstance(applied.results[i], Answer)]
+            change = applied.change
+            if keyed or learned_ids:
+                change = replace(change, answers=_packed(applied, requests, keyed), learned_ids=learned_ids)
             if change.entry is None and not keyed:
                 await self._answer(sid, pending, applied)
                 return
-            result = await self.commit(before, change)
+            result = await commit(self._store, before, change, self._patience)
             if isinstance(result, Committed):
                 lane.loaded = result.after
                 await self._answer(sid, pending, applied)
@@ -169,7 +173,7 @@ class Ingest:
                 pending = [each for each in pending if not each[1].done()]
 
     async def _apply(self, before: Loaded, requests: list[Request]) -> Applied:
-        points, spec = sum(len(request.batch) for request in requests), before.spec
+        points, spec = sum([len(request.batch.X) for request in requests]), before.spec
         warm = before.status == Status.WARMING and before.counters.observed + points >= spec.warmup
         past = await self._log.retained(before) if warm else None
         if points < THREAD and past is None:
@@ -202,7 +206,7 @@ class Ingest:
             change = how(before)
             if key is not None:
                 change = replace(change, answers=[(key, fingerprint)])
-            result = await self.commit(before, change)
+            result = await commit(self._store, before, change, self._patience)
             if isinstance(result, Replayed):
                 if result.answers[0] != fingerprint:
                     raise KeyReused
@@ -210,9 +214,6 @@ class Ingest:
             if isinstance(result, Committed):
                 self._lane(sid).loaded = result.after
                 return result.after
-
-    async def commit(self, before: Loaded, change: Change) -> Committed | Replayed | Conflict:
-        return await commit(self._store, before, change, self._patience)
 
 
 async def commit(store: Store, before: Loaded, change: Change, patience: float) -> Committed | Replayed | Conflict:
@@ -240,30 +241,23 @@ async def commit(store: Store, before: Loaded, change: Change, patience: float) 
 
 def _count(before: Loaded, result: Committed | Replayed | Conflict, seconds: float) -> None:
     if isinstance(result, Committed):
-        telemetry.commits.inc()
-        telemetry.commit_seconds.observe(seconds)
-        telemetry.points.inc(result.after.counters.observed - before.counters.observed)
-        telemetry.mistakes.inc(result.after.counters.mistakes - before.counters.mistakes)
+        telemetry.commits.value += 1
+        telemetry.commit_seconds.buckets[bisect_left(telemetry.TIMES, seconds)] += 1
+        telemetry.commit_seconds.sum += seconds
+        telemetry.points.value += result.after.counters.observed - before.counters.observed
+        telemetry.mistakes.value += result.after.counters.mistakes - before.counters.mistakes
     elif isinstance(result, Conflict):
-        telemetry.conflicts.inc()
+        telemetry.conflicts.value += 1
 
 
-def _is_keyed(request: Request, result: Answer | StaleModel) -> bool:
-    return request.key is not None and isinstance(result, Answer)
-
-
-def _with_answers(applied: Applied, requests: list[Request], keyed: Iterable[int], learned_ids: list[str]) -> Change:
-    answers = [(r.key, a.pack(r.fingerprint)) for r, a in _pairs(applied, requests, keyed) if r.key is not None]
-    return (
-        replace(applied.change, answers=answers, learned_ids=learned_ids) if answers or learned_ids else applied.change
-    )
-
-
-def _pairs(applied: Applied, requests: list[Request], keyed: Iterable[int]) -> Iterable[tuple[Request, Answer]]:
+def _packed(applied: Applied, requests: list[Request], keyed: Iterable[int]) -> list[tuple[str, bytes]]:
+    """The answers of requests with idempotency keys, as they are stored"""
+    found = []
     for i in keyed:
-        result = applied.results[i]
-        assert isinstance(result, Answer)
-        yield requests[i], result
+        key, answer = requests[i].key, applied.results[i]
+        assert key is not None and isinstance(answer, Answer)
+        found.append((key, answer.pack(requests[i].fingerprint)))
+    return found
 
 
 def _replay(request: Request, answer: asyncio.Future[Answer], stored: bytes) -> None:

@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 
 from service.api.schemas import OpenSession
+from service.batch.classifier import Classifier
 from service.fits.fork import Forker
 from service.geometry import Array
 from service.ingest import Ingest
 from service.learners import encode
+from service.sessions.measure import measured
 from service.sessions.opening import first_session
 from service.sessions.records import Loaded
 from service.sessions.requests import Answer, Request
 from service.sessions.rows import Batch
+from service.sessions.spec import Spec
 from service.store.connection import Connection
 from service.store.fit_queue import FitQueue
 from service.store.late_labels import LateLabels
@@ -75,3 +78,23 @@ def stored(url: str, sid: str) -> Stored:
         return Stored(loaded, encode(loaded.state), np.column_stack([batch.X, batch.indices]))
 
     return asyncio.run(read())
+
+
+def bits(loaded: Loaded) -> dict[str, Any]:
+    """All that is learned and counted of a session, to be compared bit for bit"""
+    return {
+        "state": encode(loaded.state),
+        "counters": loaded.counters,
+        "status": str(loaded.status),
+        "tally": loaded.tally.pack(),
+        "metrics": measured(loaded),
+    }
+
+
+def some_classifier(spec: Spec, rng: np.random.Generator) -> Classifier:
+    """What a fit could have come to, that the session can be begun anew from"""
+    rows, d = 1 if spec.binary else len(spec.labels), spec.dimension
+    if spec.algorithm == "hyperboloid":
+        return Classifier("svm", "hyperboloid", 1.0, np.empty((0, d)), rng.normal(size=(rows, d + 1)), np.empty((0, 2)))
+    references = rng.uniform(-0.3, 0.3, size=(rows, d)) / np.sqrt(d * spec.curvature)
+    return Classifier("svm", "lift", spec.curvature, references, rng.normal(size=(rows, d)), np.empty((0, 2)))

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.sessions.confusion import Confusion, counted, from_cells, pack_row, unpack_row
+from service.sessions.tally import Confusion, counted, from_cells, pack_row, unpack_row
 
 pairs = st.lists(st.tuples(st.integers(0, 999), st.sampled_from([0, 1, 255, 256, 999])), min_size=1, max_size=50)
 

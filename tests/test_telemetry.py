@@ -20,7 +20,7 @@ import pytest
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.api.access import METHODS
+from service.api.front import METHODS
 from service.store.keys import state_key
 from tests.faults.stream import alive, two_workers
 from tests.running import Running, service, wait_until_ready

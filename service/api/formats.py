@@ -24,7 +24,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service.api import fast_json as number_rows
+from service.api import fast_json
 from service.errors import (
     DimensionMismatch,
     EmptyBatch,
@@ -77,8 +77,11 @@ def read_labelled(body: bytes, kind: str, spec: Spec) -> Batch:
     if kind in (RAW, NPY):
         rows = _rows(body, kind, spec.dimension + 1)
         X = require_ball(np.ascontiguousarray(rows[:, :-1]), spec.dimension, c=spec.curvature)
-        return Batch(X, _raw_labels(rows[:, -1], spec))
-    if kind == JSON and (found := number_rows.read(body, spec.dimension, labelled=True)):
+        return Batch(X, _raw_labels(rows[:, -1], spec), packed=body if kind == RAW else None)
+    if kind == JSON and len(body) < fast_json.WORTH_IT:
+        if (small := _small(body, spec)) is not None:
+            return small
+    elif kind == JSON and (found := fast_json.read(body, spec.dimension, labelled=True)):
         X, labels = found
         return Batch(require_ball(X, spec.dimension, c=spec.curvature), _labels(labels, spec))
     columns = _columns(body, kind, {"point": "points", "label": "labels", "truth": "truth"})
@@ -91,12 +94,37 @@ def read_labelled(body: bytes, kind: str, spec: Spec) -> Batch:
     return Batch(X, _labels(labels, spec), None if truth is None else _points(truth, spec))
 
 
+def _small(body: bytes, spec: Spec) -> Batch | None:
+    """A few points and labels that are all good, as JSON; None: anything else, to be read or named with more care"""
+    try:
+        message = orjson.loads(body)
+        if message.keys() == {"point", "label"}:
+            points, labels = [message["point"]], [message["label"]]
+        elif message.keys() == {"points", "labels"}:
+            points, labels = message["points"], message["labels"]
+        else:
+            return None
+        d, index = spec.dimension, spec.index
+        good = {*map(type, labels)} <= {int, str} and {*map(len, points)} == {d}
+        if not good or not {*map(type, chain.from_iterable(points))} <= {float, int}:
+            return None
+        numbers = array("d", [x for point, label in zip(points, labels, strict=True) for x in (*point, index[label])])
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        return None
+    rows = np.frombuffer(numbers).reshape(-1, d + 1)
+    X = np.ascontiguousarray(rows[:, :-1])
+    with np.errstate(over="ignore"):
+        if not np.vecdot(X, X).max() <= spec.largest_square:
+            return None
+    return Batch(X, rows[:, -1].astype(np.int64), packed=numbers.tobytes())
+
+
 def read_points(body: bytes, kind: str, spec: Spec) -> Question:
     """The points of a predict"""
     if kind in (RAW, NPY):
         rows = np.ascontiguousarray(_rows(body, kind, spec.dimension))
         return Question(require_ball(rows, spec.dimension, c=spec.curvature))
-    if kind == JSON and (found := number_rows.read(body, spec.dimension, labelled=False)):
+    if kind == JSON and (found := fast_json.read(body, spec.dimension, labelled=False)):
         return Question(require_ball(found[0], spec.dimension, c=spec.curvature))
     columns = _columns(body, kind, {"point": "points", "id": "ids"})
     X, ids = _points(_given(columns, "points", "point"), spec), _ids(columns.get("ids"))

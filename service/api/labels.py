@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import orjson
 from starlette.types import Receive, Scope
@@ -11,12 +9,11 @@ from starlette.types import Receive, Scope
 from service.api.bodies import idempotency_key
 from service.api.context import Context
 from service.api.formats import JSON, NDJSON, LateLabels, media_type, read_labels
-from service.api.hot import dump, headers_of, read_body
+from service.api.front import headers_of, read_body
 from service.api.observe import acknowledge, answered, fingerprint, wants_columns
 from service.errors import InvalidRequest
 from service.sessions import rows
 from service.sessions.requests import Answer, Request
-from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 
 
@@ -39,14 +36,13 @@ async def labels(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, 
         late=late.indices,
     )
     answer = await here.ingest.observe(sid, request)
-    return dump(_labelled(spec, late, answer)), await acknowledge(here, answer)
+    return _labelled(spec, late, answer), await acknowledge(here, answer)
 
 
-def _labelled(spec: Spec, late: LateLabels, answer: Answer) -> dict[str, Any]:
+def _labelled(spec: Spec, late: LateLabels, answer: Answer) -> bytes:
     fates = np.frombuffer(answer.fates, dtype="S1")
     named = {name: [orjson.loads(late.ids[i]) for i in np.flatnonzero(fates == fate)] for name, fate in _FATES.items()}
-    taken = Batch(np.empty((0, spec.dimension)), late.indices[fates == b"A"])
-    return {**answered(spec, taken, answer), **named}
+    return answered(spec, late.indices[fates == b"A"], answer, **named)
 
 
 _FATES = {"ids": b"A", "unknown": b"U", "expired": b"E", "already_learned": b"L"}

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope
 from service.api.context import Context
 from service.api.fits import fitted
 from service.api.formats import Question, media_type, read_points, read_query
-from service.api.hot import dump, headers_of, read_body
+from service.api.front import dump, headers_of, read_body
 from service.batch.classifier import Classifier
 from service.errors import InvalidRequest, StoreReadOnly, UnknownField
 from service.geometry import Array

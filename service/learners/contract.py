@@ -4,6 +4,7 @@
     score(state, X)                           how far on the positive side each point is; row i depends on row i alone
     predict(state, X)                         the sign of the score, sgn(0) = +1
     observe(state, X, y, until_change=False)  predict, then learn, each point in order: an Outcome
+    learn(state, X, y, until_change)          the same, of points and labels that were checked before
 
 Points come in the session's own ball (curvature −c); scores leave in its units.
 """
@@ -43,6 +44,7 @@ class Learner(Protocol[S]):
     def score(self, state: S, X: ArrayLike) -> Array: ...
     def predict(self, state: S, X: ArrayLike) -> NDArray[Any]: ...
     def observe(self, state: S, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[S]: ...
+    def learn(self, state: S, X: Array, y: NDArray[Any], until_change: bool) -> Outcome[S]: ...
 
 
 def unit_points(X: ArrayLike, d: int, c: float) -> Array:

@@ -49,8 +49,13 @@ def predict(state: State, X: ArrayLike) -> NDArray[np.intp]:
 
 
 def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[State]:
-    X = require_ball(X, c=state.members[0].c)
-    y = class_labels(y, len(X), len(state.members))
+    first = state.members[0]
+    X = require_ball(X, first.w.size - isinstance(first, hyperboloid.State), c=first.c)
+    return learn(state, X, class_labels(y, len(X), len(state.members)), until_change)
+
+
+def learn(state: State, X: Array, y: NDArray[np.int64], until_change: bool) -> Outcome[State]:
+    """`observe`, of points and class indices that were checked"""
     if until_change:  # all learners go as far as the first of them that changes
         far = min(o.accepted for o in _observe_each(state, X, y, until_change=True))
         X, y = X[:far], y[:far]
@@ -65,7 +70,7 @@ def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = Fa
 def _observe_each(state: State, X: NDArray[Any], y: NDArray[np.int64], *, until_change: bool) -> list[Outcome[Member]]:
     learner = _learner(state)
     return [
-        learner.observe(member, X, np.where(y == j, 1, -1), until_change=until_change)
+        learner.learn(member, X, np.where(y == j, np.int8(1), np.int8(-1)), until_change)
         for j, member in enumerate(state.members)
     ]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from service.geometry import Array
+from service.geometry import Array, require_ball
 from service.learners import loops
 from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_point, unit_points, weights
 
@@ -46,9 +46,13 @@ def predict(state: State, X: ArrayLike) -> Signs:
 
 
 def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[State]:
-    X = unit_points(X, state.p.size, state.c)
-    n, w, k, reach, ratios, changed = loops.perceptron(
-        X, sign_labels(y, len(X)), state.p, state.w, state.k, state.reach, until_change
-    )
+    X = require_ball(X, state.p.size, c=state.c)
+    return learn(state, X, sign_labels(y, len(X)), until_change)
+
+
+def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State]:
+    """`observe`, of points and signs that were checked"""
+    X = X if state.c == 1 else X * math.sqrt(state.c)
+    n, w, k, reach, ratios, changed = loops.perceptron(X, y, state.p, state.w, state.k, state.reach, until_change)
     learned = replace(state, w=w, k=k, reach=reach)
     return Outcome(learned, np.arcsinh(ratios[:n]) / math.sqrt(state.c), changed[:n])

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from service.errors import InvalidParameter
-from service.geometry import Array
+from service.geometry import Array, require_ball
 from service.learners import loops
 from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_point, unit_points, weights
 
@@ -79,10 +79,16 @@ def predict(state: State, X: ArrayLike) -> Signs:
 
 
 def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[State]:
-    X = unit_points(X, state.p.size, state.c)
+    X = require_ball(X, state.p.size, c=state.c)
+    return learn(state, X, sign_labels(y, len(X)), until_change)
+
+
+def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State]:
+    """`observe`, of points and signs that were checked"""
+    X = X if state.c == 1 else X * math.sqrt(state.c)
     n, w, xi, factor, basis, rank, k, reach, ratios, changed = loops.second_order(
         X,
-        sign_labels(y, len(X)),
+        y,
         state.p,
         state.w,
         state.xi,

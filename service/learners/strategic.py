@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from service.errors import InvalidParameter
-from service.geometry import RADIUS_LIMIT, Array, distance
+from service.geometry import RADIUS_LIMIT, Array, distance, require_ball
 from service.learners import loops
 from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_point, unit_points, weights
 
@@ -69,12 +69,18 @@ def predict(state: State, X: ArrayLike) -> Signs:
 
 def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[State]:
     """With `until_change` the points answer this very classifier, and are evidence of the budget."""
-    X = unit_points(X, state.p.size, state.c)
+    X = require_ball(X, state.p.size, c=state.c)
+    return learn(state, X, sign_labels(y, len(X)), until_change)
+
+
+def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State]:
+    """`observe`, of points and signs that were checked"""
+    X = X if state.c == 1 else X * math.sqrt(state.c)
     # an agent whose best response would leave the ball's radius limit stays: that is no evidence
     far = RADIUS_LIMIT - float(distance(np.zeros_like(state.p), state.p))
     n, w, alpha, evidence, k, reach, scores, changed = loops.strategic(
         X,
-        sign_labels(y, len(X)),
+        y,
         state.p,
         state.w,
         state.alpha,

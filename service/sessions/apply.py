@@ -9,9 +9,9 @@ then, and otherwise is taken up to and including the first point that changes it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from service.errors import StaleModel, StateCorrupt
 from service.geometry import Array
-from service.sessions import confusion, rows, tally
+from service.sessions import rows, tally
 from service.sessions.records import Change, Counters, Entry, Kind, Loaded, Matched, Replaced, Status
 from service.sessions.requests import Answer, Request
 from service.sessions.rows import Batch, Indices
@@ -27,6 +27,7 @@ from service.sessions.spec import Spec
 from service.sessions.warmup import go_live, ready_at
 
 Flags = NDArray[np.bool_]
+SIGNS = np.array([-1, 1], dtype=np.int8)
 
 
 class Run(NamedTuple):
@@ -40,17 +41,6 @@ class Run(NamedTuple):
     changed: Flags
     updates: Indices  # k after each point
     replaced: Replaced | None = None
-
-    def counters(self, before: Counters, start: int, stop: int) -> Counters:
-        """After the points start … stop−1, of which `before` counts those before start"""
-        if stop == start:
-            return before
-        return Counters(
-            before.observed + stop - start,
-            before.mistakes + int(np.count_nonzero(self.wrong[start:stop])),
-            int(self.updates[stop - 1]),
-            before.version + int(np.count_nonzero(self.changed[start:stop])),
-        )
 
 
 class Applied(NamedTuple):
@@ -67,12 +57,17 @@ def apply(before: Loaded, requests: Sequence[Request], past: Batch | None = None
             if if_match is not None and if_match != after.counters.version:
                 results.append(StaleModel(after.counters.version))
                 continue
-            run = learn(after, rows.joined([r.batch for r in together]), past, until_change=if_match is not None)
+            batch = together[0].batch if len(together) == 1 else rows.joined([r.batch for r in together])
+            if after.status == Status.WARMING:
+                run = learn(after, batch, past, until_change=if_match is not None)
+            else:
+                run = _run(after.spec, after.state, after.counters.updates, batch, if_match is not None)
             after, answers = _answered(after, run, together)
             results += answers
             runs.append(run)
             if if_match is not None:
-                matched.append(Matched(if_match, answers[0].accepted, answers[0].counters.version))
+                first = after.counters.observed - before.counters.observed - answers[0].accepted
+                matched.append(Matched(if_match, answers[0].accepted, answers[0].counters.version, first))
             if past is not None:
                 past = rows.joined([past, run.batch])
     if after.counters.observed == before.counters.observed:
@@ -92,7 +87,8 @@ def learn(before: Loaded, batch: Batch, past: Batch | None = None, *, until_chan
         return first
     assert past is not None
     live = go_live(spec, rows.joined([past, first.batch]))
-    return _spliced(spec, first, Replaced(n, live.updates, live.state), batch[n:] if not until_change else batch[:0])
+    first = _replacing(first, Replaced(n, live.updates, live.state))
+    return _together([first, _run(spec, live.state, live.updates, batch[n:] if not until_change else batch[:0], False)])
 
 
 def replay(before: Loaded, entry: Entry, points: int | None = None) -> Loaded:
@@ -101,7 +97,8 @@ def replay(before: Loaded, entry: Entry, points: int | None = None) -> Loaded:
     if entry.kind is Kind.IMPORT or (entry.points and entry.batch is None):
         raise StateCorrupt(f"the log before position {entry.counters.observed} cannot be replayed")
     run = replay_learner(spec, before.state, before.counters.updates, entry, n)
-    whole, counters = n == entry.points, run.counters(before.counters, 0, n) if n else entry.counters
+    [answer] = _answered(before, run, [Request(run.batch)])[1] if n else [None]
+    whole, counters = n == entry.points, entry.counters if answer is None else answer.counters
     if whole and counters != entry.counters:
         raise StateCorrupt(f"the log replayed to position {counters.observed} gives other counts than it holds")
     after = replace(
@@ -115,53 +112,59 @@ def replay(before: Loaded, entry: Entry, points: int | None = None) -> Loaded:
 
 
 def replay_learner(spec: Spec, state: Any, updates: int, entry: Entry, points: int) -> Run:
-    """What of `replay` concerns the learner"""
-    batch, replaced = (entry.batch or rows.empty(spec.dimension))[:points], entry.replaced
-    if replaced is None or replaced.after > points:
-        return _run(spec, state, updates, batch, False)
-    return _spliced(spec, _run(spec, state, updates, batch[: replaced.after], False), replaced, batch[replaced.after :])
+    """What of `replay` concerns the learner: the points cut where requests with If-Match began and ended, since those
+    are evidence of a strategic budget, and where the learner was replaced"""
+    batch, replaced, runs = (entry.batch or rows.empty(spec.dimension))[:points], entry.replaced, list[Run]()
+    cuts = {0, points, *(at for each in entry.matched for at in (each.first, each.first + each.accepted))}
+    cuts |= set() if replaced is None else {replaced.after}
+    for start, stop in pairwise([0, *sorted(cut for cut in cuts if cut <= points)]):
+        matched = any(each.first <= start < each.first + each.accepted for each in entry.matched)
+        run = _run(spec, state, updates, batch[start:stop], matched)
+        if replaced is not None and stop == replaced.after:
+            run = _replacing(run, replace(replaced, after=stop - start))
+        runs.append(run)
+        state, updates = run.state, int(run.updates[-1]) if len(run.updates) else updates
+    return _together(runs)
 
 
 def _counted(after: Loaded, run: Run) -> Loaded:
     counted, _ = tally.observe(after.tally, run.wrong)
-    return replace(after, tally=counted, confusion=confusion.counted(after.confusion, run.batch.indices, run.decided))
+    return replace(after, tally=counted, confusion=tally.counted(after.confusion, run.batch.indices, run.decided))
 
 
 def _run(spec: Spec, state: Any, updates: int, batch: Batch, until_change: bool) -> Run:
-    outcome = spec.learner.observe(state, batch.X, spec.targets(batch.indices), until_change=until_change)
-    decided, taken = spec.decide(outcome.scores), batch[: outcome.accepted]
+    """One call of the learner. Of two classes it takes signs, and a score of 0 is positive; of K the largest decides"""
+    y = SIGNS[batch.indices] if spec.binary else batch.indices
+    outcome = spec.learner.learn(state, batch.X, y, until_change)
+    scores, changed = outcome.scores, outcome.changed
+    decided = (scores >= 0).astype(np.int64) if spec.binary else scores.argmax(axis=1)
+    taken = batch if len(scores) == len(batch.X) else batch[: len(scores)]
     wrong = decided != taken.indices
-    k = updates + np.cumsum(wrong if spec.binary else outcome.changed)
-    return Run(taken, outcome.state, outcome.scores, decided, wrong, outcome.changed, k)
-
-
-def _spliced(spec: Spec, first: Run, replaced: Replaced, rest: Batch) -> Run:
-    """`first`, then the learner is replaced, which is a new version, then the rest"""
-    changed, updates = first.changed.copy(), first.updates.copy()
-    if len(first.batch):
-        changed[-1], updates[-1] = True, replaced.updates
-    second = _run(spec, replaced.state, replaced.updates, rest, False)
     return Run(
-        rows.joined([first.batch, second.batch]),
-        second.state,
-        np.concatenate([first.scores, second.scores]),
-        np.concatenate([first.decided, second.decided]),
-        np.concatenate([first.wrong, second.wrong]),
-        np.concatenate([changed, second.changed]),
-        np.concatenate([updates, second.updates]),
-        replaced,
+        taken, outcome.state, scores, decided, wrong, changed, updates + np.cumsum(wrong if spec.binary else changed)
     )
+
+
+def _replacing(run: Run, replaced: Replaced) -> Run:
+    """After its last point the learner is replaced, which is a new version"""
+    changed, updates = run.changed.copy(), run.updates.copy()
+    if len(updates):
+        changed[-1], updates[-1] = True, replaced.updates
+    return run._replace(state=replaced.state, changed=changed, updates=updates, replaced=replaced)
 
 
 def _answered(before: Loaded, run: Run, requests: Sequence[Request]) -> tuple[Loaded, list[Answer]]:
     """The answers of requests that were learned in one run, and the session after them, uncounted"""
     counters, start, answers = before.counters, 0, []
     for request in requests:
-        stop = min(start + len(request.batch), len(run.batch))
-        counters = run.counters(counters, start, stop)
+        stop = min(start + len(request.batch.X), len(run.scores))
         mistakes = int(np.count_nonzero(run.wrong[start:stop]))
-        scores = run.scores[start:stop] if request.columns else None
-        answers.append(Answer(scores, stop - start, mistakes, counters, request.fates))
+        if stop > start:
+            version = counters.version + int(np.count_nonzero(run.changed[start:stop]))
+            totals = (counters.observed + stop - start, counters.mistakes + mistakes, int(run.updates[stop - 1]))
+            counters = Counters(*totals, version)
+        scores, decided = (run.scores[start:stop], run.decided[start:stop]) if request.columns else (None, None)
+        answers.append(Answer(scores, stop - start, mistakes, counters, request.fates, decided=decided))
         start = stop
     status = Status.LIVE if run.replaced is not None else before.status
     return replace(before, counters=counters, state=run.state, status=status), answers
@@ -169,28 +172,30 @@ def _answered(before: Loaded, run: Run, requests: Sequence[Request]) -> tuple[Lo
 
 def _recorded(before: Loaded, after: Loaded, runs: list[Run], matched: tuple[Matched, ...]) -> Change:
     """The session with its counts, and the entry of the log"""
-    batch, start, replaced = rows.joined([run.batch for run in runs]), 0, None
+    run = runs[0] if len(runs) == 1 else _together(runs)
+    counted, alarms = tally.observe(before.tally, run.wrong)
+    confusion = tally.counted(before.confusion, run.batch.indices, run.decided)
+    after = replace(after, tally=counted, confusion=confusion)
+    entry = Entry(Kind.POINTS, after.counters, after.status, len(run.scores), matched=matched, alarms=alarms)
+    if before.spec.keep_points > 0:
+        entry = replace(entry, batch=run.batch, predicted=run.decided, replaced=run.replaced)
+    return Change(after, entry)
+
+
+def _together(runs: list[Run]) -> Run:
+    """Runs one after another as one; at most one of them replaced the learner"""
+    start, replaced = 0, None
     for run in runs:
         if run.replaced is not None:
             replaced = replace(run.replaced, after=start + run.replaced.after)
         start += len(run.batch)
-    decided, wrong = _stacked(runs, lambda run: run.decided), _stacked(runs, lambda run: run.wrong)
-    counted, alarms = tally.observe(before.tally, wrong)
-    after = replace(after, tally=counted, confusion=confusion.counted(before.confusion, batch.indices, decided))
-    kept = before.spec.keep_points > 0
-    entry = Entry(
-        Kind.POINTS,
-        after.counters,
-        after.status,
-        len(batch),
-        batch if kept else None,
-        decided if kept else None,
-        matched,
-        alarms,
-        replaced if kept else None,
+    return Run(
+        rows.joined([run.batch for run in runs]),
+        runs[-1].state,
+        np.concatenate([run.scores for run in runs]),
+        np.concatenate([run.decided for run in runs]),
+        np.concatenate([run.wrong for run in runs]),
+        np.concatenate([run.changed for run in runs]),
+        np.concatenate([run.updates for run in runs]),
+        replaced,
     )
-    return Change(after, entry)
-
-
-def _stacked(runs: list[Run], column: Callable[[Run], NDArray[Any]]) -> NDArray[Any]:
-    return column(runs[0]) if len(runs) == 1 else np.concatenate([column(run) for run in runs])

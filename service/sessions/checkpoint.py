@@ -1,7 +1,7 @@
 """Checkpoints: a session at a position, as bytes that an entry of the log carries.
 
 A learner is replayed from the newest checkpoint before the position that is asked for; position 0 needs none. A
-checkpoint is due every keep_points/4 points, but not before the points since the last one weigh as much as it does.
+checkpoint is due every keep_points/4 points, but not before the points since the last one outweigh it.
 
     digest (16 bytes of BLAKE2b over the rest) · header length (u32, little endian) · header, JSON · parts
 """
@@ -15,47 +15,14 @@ from typing import Any
 
 from service.errors import StateCorrupt
 from service.learners import decode, encode
-from service.learners.encoding import weight
-from service.sessions import confusion
-from service.sessions.confusion import Confusion
+from service.sessions import tally
 from service.sessions.records import Counters, Loaded
-from service.sessions.rows import row_bytes
 from service.sessions.spec import spec_from_json, spec_to_json
-from service.sessions.tally import Tally
-
-#: A learner of no more bytes is stored with every commit; a larger one when the points since outweigh it.
-SMALL = 4096
-
-
-def learner_is_due(before: Loaded, after: Loaded) -> bool:
-    """Whether this commit stores the learner; otherwise it is replayed from the log by who loads the session"""
-    size, keep = weight(after.state), min(before.spec.keep_points, after.spec.keep_points)
-    return size <= SMALL or keep == 0 or _since(after, after.learner_at.observed) >= size
-
-
-def checkpoint_is_due(after: Loaded) -> bool:
-    """Whether this commit's entry carries one"""
-    keep, last = after.spec.keep_points, after.checkpoints[-1].observed if after.checkpoints else 0
-    return 0 < keep <= 4 * (after.counters.observed - last) and _since(after, last) >= weight(after.state)
-
-
-def floor(before: Loaded, after: Loaded) -> int:
-    """Entries that end before this position may go: newer ones hold retained points, or are needed to replay
-
-    Only what is stored already counts, not what this commit writes.
-    """
-    oldest = after.counters.observed - after.spec.keep_points
-    starts = [id.observed for id in before.checkpoints if id.observed <= oldest]
-    first = max(starts, default=0) if after.spec.keep_points else oldest
-    return min(first, before.learner_at.observed)
-
-
-def _since(after: Loaded, position: int) -> int:
-    return (after.counters.observed - position) * row_bytes(after.spec.dimension)
+from service.sessions.tally import Confusion, Tally
 
 
 def pack(loaded: Loaded) -> bytes:
-    rows = {i: confusion.pack_row(row) for i, row in sorted(loaded.confusion.rows.items())}
+    rows = {i: tally.pack_row(row) for i, row in sorted(loaded.confusion.rows.items())}
     parts = [encode(loaded.state), loaded.tally.pack(), loaded.tally.pack_log(), *rows.values()]
     header = {
         "spec": spec_to_json(loaded.spec),
@@ -79,7 +46,7 @@ def unpack(data: bytes) -> Loaded:
     for size in header["sizes"]:
         parts.append(body[at : at + size])
         at += size
-    rows = {i: confusion.unpack_row(part) for i, part in zip(header["classes"], parts[3:], strict=True)}
+    rows = {i: tally.unpack_row(part) for i, part in zip(header["classes"], parts[3:], strict=True)}
     return Loaded(
         spec_from_json(header["spec"]),
         0,

@@ -38,7 +38,9 @@ def event(spec: Spec, entry: Entry) -> tuple[str, dict[str, Any]]:
 
 def _shown(spec: Spec, entry: Entry) -> dict[str, Any]:
     told: dict[str, Any] = {
-        "requests": [asdict(each) for each in entry.matched],
+        "requests": [
+            {"if_match": each.if_match, "accepted": each.accepted, "version": each.version} for each in entry.matched
+        ],
         "alarms": list(entry.alarms),
         "points": [],
         "labels": [],

@@ -19,7 +19,7 @@ import numpy as np
 from service.learners.encoding import weight
 from service.sessions import rows
 from service.sessions.apply import apply, replay
-from service.sessions.records import Change, Entry, EntryId, Fork, Kind, Listed, Loaded, Status
+from service.sessions.records import Change, Entry, EntryId, Fork, Kind, Listed, Loaded, Matched, Status
 from service.sessions.requests import Request
 from service.sessions.rows import Batch, Indices
 from service.sessions.spec import Spec
@@ -55,7 +55,7 @@ def progress(loaded: Loaded | Listed) -> float | None:
 
 def replayed_exactly(before: Loaded, entries: Sequence[tuple[EntryId, Entry]]) -> Change:
     """One step: the entries that follow in the source's log, replayed; `before` as `inner` gives it"""
-    after, batches, predicted, replaced = before, list[Batch](), list[Indices](), None
+    after, batches, predicted, matched, replaced = before, list[Batch](), list[Indices](), list[Matched](), None
     last, points = EntryId(), 0
     for id, entry in entries:
         here = min(entry.points, _fork(before).at - entry.first)
@@ -67,9 +67,14 @@ def replayed_exactly(before: Loaded, entries: Sequence[tuple[EntryId, Entry]]) -
         if entry.batch is not None:
             batches.append(entry.batch[:here])
             predicted.append(entry.predicted[:here])
+        for each in entry.matched:
+            if each.first < here:
+                accepted = min(each.accepted, here - each.first)
+                matched.append(replace(each, first=points + each.first, accepted=accepted))
         last, points = id, points + here
     changed = after.spec if after.spec is not before.spec else None
     entry = Entry(Kind.POINTS, after.counters, after.status, points, replaced=replaced, spec=changed)
+    entry = replace(entry, matched=tuple(matched))
     if batches and before.spec.keep_points:
         entry = replace(entry, batch=rows.joined(batches), predicted=np.concatenate(predicted))
     return _outer(before, Change(after, entry), last)

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
-from service.sessions.confusion import Confusion
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
-from service.sessions.tally import Tally
+from service.sessions.tally import Confusion, Tally
 
 
 class Status(StrEnum):
@@ -94,6 +93,7 @@ class Loaded:
     fork: Fork | None = None
     newest: EntryId = NO_ENTRY  # of its log
     learner_at: EntryId = NO_ENTRY  # the entry behind which the stored learner stands: those since are replayed
+    learner_bytes: int = 0  # of it
     checkpoints: tuple[EntryId, ...] = ()  # entries that carry a checkpoint, oldest first
 
 
@@ -123,6 +123,7 @@ class Matched:
     if_match: int
     accepted: int
     version: int
+    first: int = 0  # the place of its first point in the entry
 
 
 @dataclass(frozen=True)

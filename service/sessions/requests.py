@@ -26,10 +26,6 @@ class Request:
     late: Indices | None = None  # the late labels
     fates: bytes = b""  # what became of each id, a letter each: A accepted, U unknown, E expired, L learned before
 
-    @property
-    def size(self) -> int:
-        return len(self.ids) or len(self.batch)
-
 
 _HEADER = struct.Struct("<16sQQQQQQQQ")
 
@@ -44,6 +40,7 @@ class Answer:
     counters: Counters
     fates: bytes = b""
     replayed: bool = False  # it was stored under the request's idempotency key
+    decided: Indices | None = None  # the class index each score decides for, if it was just found
 
     def pack(self, fingerprint: bytes) -> bytes:
         """As it is stored under the idempotency key"""

@@ -23,6 +23,7 @@ class Batch:
     X: Array
     indices: Indices
     truth: Array | None = None  # where the points were before their agents moved them; to be shown, not learned
+    packed: bytes | None = None  # `pack` of it, where that came in or is made already
 
     def __len__(self) -> int:
         return len(self.X)
@@ -32,6 +33,8 @@ class Batch:
 
 
 def pack(batch: Batch) -> bytes:
+    if batch.packed is not None:
+        return batch.packed
     n, d = batch.X.shape
     rows = np.empty((n, d + 1), dtype="<f8")
     rows[:, :d], rows[:, d] = batch.X, batch.indices

@@ -24,10 +24,9 @@ from service.errors import HorocycleError, InvalidSnapshot, StateCorrupt
 from service.geometry import RADIUS_LIMIT, require_ball
 from service.learners import decode, encode, second_order
 from service.sessions import rows
-from service.sessions.confusion import from_cells
 from service.sessions.records import Counters, Kept, Loaded
 from service.sessions.spec import Spec, asked
-from service.sessions.tally import BLOCK, DELTA, THRESHOLD, Tally
+from service.sessions.tally import BLOCK, DELTA, THRESHOLD, Tally, from_cells
 
 FORMAT, VERSION = "horocycle-snapshot", 1
 #: Weights of a real stream are sums of at most 2⁶³ lifted points; beyond this their products overflow.

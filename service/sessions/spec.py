@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.errors import BinaryOnly, InvalidParameter
-from service.geometry import Array
+from service.geometry import Array, norm_limit
 from service.learners import Learner, hyperboloid, one_vs_rest, perceptron, second_order, strategic
+from service.sessions.rows import row_bytes
 
 Label = str | int
 #: The largest dimension. A second-order learner keeps its square in numbers, and all K of them together no more.
@@ -50,9 +51,24 @@ class Spec:
             allowed = f"at most {math.isqrt(LARGEST**2 // learners)} for {learners} second-order learners"
             raise InvalidParameter("dimension", self.dimension, allowed)
 
-    @property
+    @cached_property
     def binary(self) -> bool:
         return len(self.labels) == 2
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Of a point and its label, as they are kept"""
+        return row_bytes(self.dimension)
+
+    @cached_property
+    def class_type(self) -> str:
+        """The type that holds a class index"""
+        return "u1" if len(self.labels) <= 256 else "<u2"
+
+    @cached_property
+    def largest_square(self) -> float:
+        """A point is taken if its squared norm is at most this"""
+        return norm_limit(self.curvature) ** 2
 
     @cached_property
     def learner(self) -> Learner[Any]:

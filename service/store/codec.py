@@ -26,17 +26,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from service.errors import StateCorrupt
 from service.learners import decode, encode
-from service.sessions import checkpoint, confusion, rows
-from service.sessions.confusion import Confusion
+from service.sessions import checkpoint, rows
 from service.sessions.events import SAMPLE
 from service.sessions.records import Counters, Entry, EntryId, Fork, Kind, Listed, Loaded, Matched, Replaced, Status
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec, spec_from_json, spec_to_json
-from service.sessions.tally import Tally
+from service.sessions.tally import Confusion, Tally, pack_row, unpack_row
 
 Field = str | bytes | int
 #: Parts of an entry that are larger go into a block: Lua would copy them. So do points that would stay for long after
@@ -48,25 +46,25 @@ LISTED = ("spec", "head", "fork")
 # ------------------------------------------------------------------------------------------------------- the state
 
 
-def state_fields(before: Loaded | None, after: Loaded, *, learner: bool) -> list[Field]:
+def state_fields(before: Loaded | None, after: Loaded, learner: bytes | None) -> list[Field]:
     """What a commit changes of the state's hash, flat; all of it if there was none before"""
-    tally, fields = after.tally, list[Field](("head", head(after.counters, after.status)))
-    if before is None or tally is not before.tally:
-        fields += ("tally", tally.pack())
-    if len(tally.log) and (before is None or tally.log is not before.tally.log):
-        fields += ("log", tally.pack_log())
+    counted, fields = after.tally, list[Field](("head", head(after.counters, after.status)))
+    if before is None or counted is not before.tally:
+        fields += ("tally", counted.pack())
+    if len(counted.log) and (before is None or counted.log is not before.tally.log):
+        fields += ("log", counted.pack_log())
     known = {} if before is None else before.confusion.rows
     for i, row in after.confusion.rows.items():
         if row is not known.get(i):
-            fields += (f"c{i}", confusion.pack_row(row))
+            fields += (f"c{i}", pack_row(row))
     if before is None or after.spec is not before.spec:
         fields += ("spec", spec_to_json(after.spec))
     if after.opened is not None and (before is None or before.opened is None):
         fields += ("opened", spec_to_json(after.opened))
     if after.fork is not None and (before is None or after.fork is not before.fork):
         fields += ("fork", json.dumps(asdict(after.fork)))
-    if learner:
-        fields += ("learner", encode(after.state))
+    if learner is not None:
+        fields += ("learner", learner)
     return fields
 
 
@@ -83,7 +81,7 @@ def read_state(fields: Mapping[bytes, bytes]) -> Loaded:
     """The session; its learner as it was stored, `learner_at` that entry"""
     try:
         counters, status = read_head(fields[b"head"])
-        cells = {int(name[1:]): confusion.unpack_row(row) for name, row in fields.items() if _is_row(name)}
+        cells = {int(name[1:]): unpack_row(row) for name, row in fields.items() if _is_row(name)}
         opened, newest = fields.get(b"opened"), EntryId(counters.observed, int(fields[b"entries"]))
         return Loaded(
             spec_from_json(fields[b"spec"]),
@@ -97,6 +95,7 @@ def read_state(fields: Mapping[bytes, bytes]) -> Loaded:
             _fork(fields.get(b"fork")),
             newest,
             EntryId.parse(fields.get(b"learner_at", b"0-0").decode()),
+            len(fields[b"learner"]),
             tuple(EntryId.parse(id) for id in fields.get(b"checkpoints", b"").decode().split()),
         )
     except (ValueError, KeyError, TypeError) as error:
@@ -136,7 +135,7 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
     if entry.batch is not None:
         _write_points(entry, spec, fields, parts)
     if entry.matched:
-        fields += ("matched", json.dumps([[m.if_match, m.accepted, m.version] for m in entry.matched]))
+        fields += ("matched", json.dumps([[m.if_match, m.accepted, m.version, m.first] for m in entry.matched]))
     if entry.alarms:
         fields += ("alarms", " ".join(map(str, entry.alarms)))
     if entry.spec is not None:
@@ -155,17 +154,18 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
 
 
 def _write_points(entry: Entry, spec: Spec, fields: list[Field], parts: dict[str, bytes]) -> None:
-    batch, inline, predicted = entry.batch, entry.batch, _classes(entry.predicted, spec)
+    batch = entry.batch
     assert batch is not None
-    size = len(batch) * rows.row_bytes(spec.dimension) * (1 if batch.truth is None else 2)
-    if size >= LARGE or (size >= SMALL and len(batch) * ENTRIES > spec.keep_points):
-        truth = b"" if batch.truth is None else batch.truth.astype("<f8").tobytes()
-        parts["rows"] = b"".join((rows.pack(batch), predicted.tobytes(), truth))
-        inline, predicted = batch[:SAMPLE], predicted[:SAMPLE]
-    assert inline is not None
-    fields += ("rows", rows.pack(inline), "predicted", predicted.tobytes())
-    if inline.truth is not None:
-        fields += ("truth", inline.truth.astype("<f8").tobytes())
+    data = batch.packed or rows.pack(batch)
+    predicted = entry.predicted.astype(spec.class_type).tobytes()
+    truth = b"" if batch.truth is None else batch.truth.astype("<f8").tobytes()
+    n, size = entry.points, len(data) + len(truth)
+    if size >= LARGE or (size >= SMALL and n * ENTRIES > spec.keep_points):
+        parts["rows"] = b"".join((data, predicted, truth))
+        data, predicted, truth = (part[: len(part) // n * SAMPLE] for part in (data, predicted, truth))
+    fields += ("rows", data, "predicted", predicted)
+    if truth:
+        fields += ("truth", truth)
 
 
 def _write_part(part: str, field: str, data: bytes, fields: list[Field], parts: dict[str, bytes]) -> None:
@@ -173,15 +173,6 @@ def _write_part(part: str, field: str, data: bytes, fields: list[Field], parts: 
         parts[part] = data
     else:
         fields += (field, data)
-
-
-def _classes(indices: Any, spec: Spec) -> NDArray[Any]:
-    found: NDArray[Any] = np.asarray(indices).astype(_class_type(spec))
-    return found
-
-
-def _class_type(spec: Spec) -> str:
-    return "u1" if len(spec.labels) <= 256 else "<u2"
 
 
 @dataclass(frozen=True)
@@ -259,14 +250,14 @@ def _points(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None) -> t
         if blocks is not None:
             if names[0] not in blocks:
                 return None, None
-            data, kind = blocks[names[0]], np.dtype(_class_type(spec))
+            data, kind = blocks[names[0]], np.dtype(spec.class_type)
             middle = n * rows.row_bytes(d)
             end = middle + n * kind.itemsize
             predicted = np.frombuffer(data[middle:end], dtype=kind)
             truth = np.frombuffer(data[end:], dtype="<f8").reshape(-1, d) if b"truth" in fields else None
             batch = rows.unpack(data[:middle], d)
             return Batch(batch.X, batch.indices, truth), predicted.astype(np.int64)
-    batch, predicted = rows.unpack(fields[b"rows"], d), np.frombuffer(fields[b"predicted"], dtype=_class_type(spec))
+    batch, predicted = rows.unpack(fields[b"rows"], d), np.frombuffer(fields[b"predicted"], dtype=spec.class_type)
     truth = np.frombuffer(fields[b"truth"], dtype="<f8").reshape(-1, d) if b"truth" in fields else None
     return Batch(batch.X, batch.indices, truth), predicted.astype(np.int64)
 

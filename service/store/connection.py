@@ -52,7 +52,7 @@ class Connection:
             socket_connect_timeout=deadline,
             redis_connect_func=self._connected,
         )
-        self._epoch: int | None = None
+        self.known_epoch: int | None = None  # None: another server may have answered since
 
     async def close(self) -> None:
         await self._pool.disconnect()
@@ -61,17 +61,17 @@ class Connection:
 
     async def epoch(self) -> int:
         """Grows whenever another server answers; a client that sees it shrink knows that something was lost."""
-        if self._epoch is None:
+        if self.known_epoch is None:
             info = await self.call("INFO", "server")
             run_id = next(line for line in info.split(b"\r\n") if line.startswith(b"run_id:"))
             try:
-                self._epoch = int(await self.script(scripts.EPOCH, [epoch_key(), server_key()], run_id))
+                self.known_epoch = int(await self.script(scripts.EPOCH, [epoch_key(), server_key()], run_id))
             except (StoreFull, StoreReadOnly):  # not written now, so asked for again
                 return int(await self.call("GET", epoch_key()) or 0)
-        return self._epoch
+        return self.known_epoch
 
     async def _connected(self, connection: Any) -> None:
-        self._epoch = None  # this may be another server
+        self.known_epoch = None  # this may be another server
         await connection.on_connect()
 
     async def ping(self) -> None:
@@ -110,14 +110,14 @@ class Connection:
             async with asyncio.timeout(self.deadline):
                 connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
         except (*CUT_OFF, BusyLoadingError) as error:
-            self._epoch = None
+            self.known_epoch = None
             raise StoreUnavailable("the store does not answer") from error
         try:
             async with asyncio.timeout(patience or self.deadline):
                 await connection.send_packed_command([b"".join(map(pack_command, commands))])
                 return [await connection.read_response() for _ in commands]
         except CUT_OFF as error:
-            self._epoch = None
+            self.known_epoch = None
             await connection.disconnect()
             raise (OutcomeUnknown() if lost is OutcomeUnknown else StoreUnavailable("the store was cut off")) from error
         except RedisError as error:

@@ -37,7 +37,6 @@ from service.store.keys import (
     fits_key,
     log_key,
     session_keys,
-    spare_key,
     state_key,
 )
 from service.store.scripts import FitReply
@@ -206,7 +205,7 @@ class FitQueue:
 
 
 def _keys(sid: str) -> list[str]:
-    return [key(sid) for key in (fits_key, state_key, log_key, spare_key, fit_points_key, fit_models_key)]
+    return [key(sid) for key in (fits_key, state_key, log_key, fit_points_key, fit_models_key)]
 
 
 def _shown(fit: str, fields: dict[bytes, bytes]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def log_key(sid: str) -> str:
 
 
 def spare_key(sid: str) -> str:
-    """Where a log is written anew, if a script was ever stopped in the middle (lua/append.lua)"""
+    """Where a log is written anew, if a script was ever stopped in the middle (lua/repair.lua)"""
     return _key(sid, "spare")
 
 

@@ -14,6 +14,7 @@ from service.sessions.apply import replay
 from service.sessions.opening import first_session
 from service.sessions.records import Entry, EntryId, Kind, Loaded
 from service.sessions.rows import Batch
+from service.sessions.spec import Spec
 from service.store import codec
 from service.store.codec import Record
 from service.store.connection import Connection
@@ -89,17 +90,27 @@ class Log:
     async def before(self, loaded: Loaded, position: int) -> tuple[EntryId, Loaded]:
         """The newest checkpoint at or before a position, or the session as it was opened"""
         for id in reversed(loaded.checkpoints):
-            if id.observed <= position:
-                found = await self.records(loaded.spec.id, str(id), id)
-                if found:
-                    blocks = await self.blocks(loaded.spec.id, found[0].blocks("checkpoint"))
-                    data = codec.read_entry(found[0], loaded.spec, blocks).checkpoint
-                    if data:
-                        return id, checkpoint.unpack(data)
+            if id.observed <= position and (data := await self._checkpoint(loaded.spec, id)):
+                return id, checkpoint.unpack(data)
+        if not await self._is_whole(loaded):
+            kept = [id.observed for id in loaded.checkpoints if await self._checkpoint(loaded.spec, id)]
+            raise LogTrimmed(position, min(kept, default=loaded.counters.observed))
+        return EntryId(), first_session(loaded.opened or loaded.spec)
+
+    async def _checkpoint(self, spec: Spec, id: EntryId) -> bytes | None:
+        found = await self.records(spec.id, str(id), id)
+        if not found:
+            return None
+        blocks = await self.blocks(spec.id, found[0].blocks("checkpoint"))
+        return codec.read_entry(found[0], spec, blocks).checkpoint or None
+
+    async def _is_whole(self, loaded: Loaded) -> bool:
+        """Whether the log has everything since the session was opened"""
         oldest = await self.records(loaded.spec.id, "-", loaded.newest, 1)
-        if not loaded.newest.number or (oldest and oldest[0].id.number == 1 and oldest[0].kind is not Kind.IMPORT):
-            return EntryId(), first_session(loaded.opened or loaded.spec)
-        raise LogTrimmed(position, loaded.checkpoints[0].observed if loaded.checkpoints else loaded.counters.observed)
+        if not oldest:
+            return True
+        first, _ = await self.points(loaded, 0, min(loaded.counters.observed, 1))
+        return oldest[0].id.number == 1 and oldest[0].kind is not Kind.IMPORT and first == 0
 
     async def entries(self, loaded: Loaded, after: EntryId, position: int) -> AsyncIterator[tuple[EntryId, Entry]]:
         """The entries behind that id that begin at or before a position; of the last, points may lie behind it"""
@@ -109,5 +120,9 @@ class Log:
                 begin = record.id.observed - record.points
                 if begin > position or (begin == position and record.points):
                     return
+                whole = all(name in blocks for name in record.blocks("rows", "replaced"))
+                if not whole or (record.points and b"rows" not in record.fields):
+                    later = [id.observed for id in loaded.checkpoints if id.observed >= record.id.observed]
+                    raise LogTrimmed(position, min(later, default=loaded.counters.observed))
                 if record.kind is not Kind.FIT:
                     yield record.id, codec.read_entry(record, loaded.spec, blocks)

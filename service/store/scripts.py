@@ -22,12 +22,14 @@ STRAY_BLOCKS, STRAY_SECONDS = 8, 600
 
 
 class CommitReply(IntEnum):
-    COMMITTED = 1
-    REPLAYED = 2  # requests of it were answered before, and nothing was written now
-    CONFLICT = 3  # another commit was first
-    GONE = 4  # the session has ended
-    AMBIGUOUS = 5  # it was sent before, and the log no longer tells whether it was applied
-    NO_BLOCK = 6  # a block that its entry refers to is missing
+    """A commit that was made is answered by the number of its entry"""
+
+    REPLAYED = 1  # requests of it were answered before, and nothing was written now
+    CONFLICT = 2  # another commit was first
+    GONE = 3  # the session has ended
+    AMBIGUOUS = 4  # it was sent before, and the log no longer tells whether it was applied
+    NO_BLOCK = 5  # a block that its entry refers to is missing
+    STOPPED = 6  # the script of an earlier commit was stopped in the middle: repair, and send it again
 
 
 class OpenReply(IntEnum):
@@ -64,7 +66,7 @@ def load(*names: str, replies: type[IntEnum] | None = None, **constants: int) ->
 
 
 COMMIT = load(
-    *("append", "commit"),
+    *("log", "commit"),
     replies=CommitReply,
     KEY_SECONDS=KEY_SECONDS,
     KEY_BYTES=KEY_BYTES,
@@ -72,16 +74,17 @@ COMMIT = load(
     STRAY_SECONDS=STRAY_SECONDS,
 )
 OPEN = load("open", replies=OpenReply)
-LOAD = load("append", "load")
+LOAD = load("log", "load")
+REPAIR = load("log", "repair")
 END = load("end")
 TOUCH = load("touch")
 WAIT = load("wait")
 WAITING = load("waiting")
 EPOCH = load("epoch")
 FIT_BRING = load("fit_bring")
-FIT_OPEN = load("append", "fit", "fit_open", replies=FitReply, BRING_SECONDS=BRING_SECONDS)
-FIT_CLAIM = load("append", "fit", "fit_claim")
-FIT_BEAT = load("append", "fit", "fit_beat")
-FIT_SETTLE = load("append", "fit", "fit_settle")
-FIT_CANCEL = load("append", "fit", "fit_cancel")
+FIT_OPEN = load("log", "fit", "fit_open", replies=FitReply, BRING_SECONDS=BRING_SECONDS)
+FIT_CLAIM = load("log", "fit", "fit_claim")
+FIT_BEAT = load("log", "fit", "fit_beat")
+FIT_SETTLE = load("log", "fit", "fit_settle")
+FIT_CANCEL = load("log", "fit", "fit_cancel")
 FORK_CLAIM = load("fork_claim")

@@ -10,10 +10,9 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from service.errors import (
     InvalidRequest,
@@ -26,7 +25,7 @@ from service.errors import (
     StoreUnavailable,
     UnknownSession,
 )
-from service.sessions import checkpoint
+from service.learners import encode
 from service.sessions.apply import replay_learner
 from service.sessions.records import Change, Entry, EntryId, Kept, Kind, Listed, Loaded
 from service.sessions.rows import Batch
@@ -37,6 +36,9 @@ from service.store.keys import answers_key, blocks_key, born_key, log_key, sessi
 from service.store.late_labels import KEEP_IDS
 from service.store.log import Log
 from service.store.scripts import CommitReply, OpenReply
+
+#: A learner of at most so many bytes is replayed in no time; a larger one leaves the event loop.
+BRIEF = 4096
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,16 @@ class Store:
             if kept is not None:
                 entry = replace(entry, predicted=kept.indices)
             written = codec.write_entry(codec.with_checkpoint(entry, loaded), spec, commit_name())
-        fields = codec.state_fields(None, loaded, learner=True)
+        learner = encode(loaded.state)
+        loaded = replace(loaded, learner_bytes=len(learner))
+        fields = codec.state_fields(None, loaded, learner)
         fields += ["revision", loaded.revision, "entries", newest.number, "learner_at", str(newest)]
         if loaded.checkpoints:
             fields += ["checkpoints", "".join(f"{id} " for id in loaded.checkpoints)]
         lengths = (len(fields), len(written.fields), len(written.blocks))
         arguments = [spec.ttl_seconds or 0, str(newest), *lengths, *fields, *written.fields, *written.blocks]
-        keys, blocks = [born_key(spec.id), *session_keys(spec.id)], _sent_before(spec.id, written)
+        keys = [born_key(spec.id), *session_keys(spec.id)]
+        blocks = [("HSET", blocks_key(spec.id), name, data) for name, data in written.blocks.items()]
         reply = await self._connection.script(scripts.OPEN, keys, *arguments, lost=OutcomeUnknown, first=blocks)
         if reply == OpenReply.NO_BLOCK:
             raise StoreUnavailable("the store lost a block of this session before it was opened")
@@ -132,7 +137,8 @@ class Store:
                 state = replay_learner(loaded.spec, state, 0, entry, entry.points).state
             return state
 
-        return replace(loaded, state=await asyncio.to_thread(replay))
+        brief = loaded.learner_bytes <= BRIEF
+        return replace(loaded, state=replay() if brief else await asyncio.to_thread(replay))
 
     async def kept(self, sid: str, *, points: bool = True) -> Kept:
         """The session and its retained points at one moment, for a snapshot"""
@@ -190,41 +196,44 @@ class Store:
         self, before: Loaded, change: Change, commit_id: str, *, again: bool = False
     ) -> Committed | Replayed | Conflict:
         """Write all that these requests did, if nobody was first; `again`: it was sent before, and no reply came"""
-        after, spec = change.after, change.after.spec
-        learner = change.entry is not None and checkpoint.learner_is_due(before, after)
-        checkpointed = change.entry is not None and checkpoint.checkpoint_is_due(after)
-        floor = checkpoint.floor(before, after)
-        stay = tuple(id for id in before.checkpoints if id.observed >= floor)
-        written = codec.Written([], {})
-        if change.entry is not None:
-            entry = codec.with_checkpoint(change.entry, after) if checkpointed else change.entry
+        after, spec, entry, written = change.after, change.after.spec, change.entry, codec.Written([], {})
+        due, learner, known = plan(before, after), None, before.newest
+        if entry is not None:
+            learner = encode(after.state) if due.learner else None
+            entry = codec.with_checkpoint(entry, after) if due.checkpoint else entry
             written = codec.write_entry(entry, spec, commit_id)
-        fields = codec.state_fields(before, after, learner=learner)
+        fields, ttl = codec.state_fields(before, after, learner), spec.ttl_seconds or (0 if spec is before.spec else -1)
         reply = await self._connection.script(
             scripts.COMMIT,
-            session_keys(spec.id),
-            *(commit_id, before.revision, str(before.newest), int(again), after.counters.observed, floor),
-            *(_ttl(before, spec), KEEP_IDS, int(learner), int(checkpointed), "".join(f"{id} " for id in stay)),
+            session_keys(spec.id) if change.learned_ids or ttl else session_keys(spec.id)[:7],
+            *(commit_id, before.revision, f"{known.observed}-{known.number}", int(again)),
+            *(after.counters.observed, due.floor),
+            *(ttl, KEEP_IDS),
+            *(int(learner is not None), int(due.checkpoint), "".join([f"{id} " for id in due.stay])),
             *(len(fields), len(written.fields), len(written.blocks), len(change.learned_ids)),
             *fields,
             *written.fields,
             *written.blocks,
             *change.learned_ids,
-            *(part for pair in change.answers for part in pair),
+            *[part for pair in change.answers for part in pair],
             lost=OutcomeUnknown,
-            first=_sent_before(spec.id, written),
+            first=[("HSET", blocks_key(spec.id), name, data) for name, data in written.blocks.items()],
         )
-        if reply[0] == CommitReply.COMMITTED:
-            newest = EntryId(after.counters.observed, reply[1])
+        if isinstance(reply, int):
+            newest = EntryId(after.counters.observed, reply)
             return Committed(
                 replace(
                     after,
                     revision=before.revision + 1,
                     newest=newest,
-                    learner_at=newest if learner else before.learner_at,
-                    checkpoints=(*stay, newest) if checkpointed else before.checkpoints,
+                    learner_at=before.learner_at if learner is None else newest,
+                    learner_bytes=before.learner_bytes if learner is None else len(learner),
+                    checkpoints=(*due.stay, newest) if due.checkpoint and entry is not None else before.checkpoints,
                 )
             )
+        if reply[0] == CommitReply.STOPPED:
+            await self._connection.script(scripts.REPAIR, session_keys(spec.id), lost=OutcomeUnknown)
+            return await self.commit(before, change, commit_id, again=again)
         if reply[0] == CommitReply.REPLAYED:
             return Replayed(dict(zip(reply[1::2], reply[2::2], strict=True)))
         if reply[0] in (CommitReply.CONFLICT, CommitReply.AMBIGUOUS):
@@ -245,6 +254,30 @@ class Store:
         return None
 
 
+class Plan(NamedTuple):
+    """What a commit writes beside its entry"""
+
+    learner: bool  # store the learner: the points since outweigh it. Who loads the session replays those since
+    checkpoint: bool  # the entry carries one
+    floor: int  # entries that end before this position may go: newer ones hold retained points, or are replayed from
+    stay: tuple[EntryId, ...]  # checkpoints that stay
+
+
+def plan(before: Loaded, after: Loaded) -> Plan:
+    """Only what is stored already says what may go, not what this commit writes: it may be stopped in the middle"""
+    keep, size, observed = after.spec.keep_points, before.learner_bytes, after.counters.observed
+    row, last = after.spec.row_bytes, before.checkpoints[-1].observed if before.checkpoints else 0
+    needed = before.counters.observed - max(keep, before.spec.keep_points)
+    oldest = max([id.observed for id in before.checkpoints if id.observed <= needed], default=0)
+    floor = min(oldest if keep else needed, before.learner_at.observed)
+    return Plan(
+        learner=not keep or not before.spec.keep_points or (observed - before.learner_at.observed) * row >= size,
+        checkpoint=0 < keep <= 4 * (observed - last) and (observed - last) * row >= size,
+        floor=floor,
+        stay=tuple(id for id in before.checkpoints if id.observed >= floor),
+    )
+
+
 def commit_name() -> str:
     """A commit's id: the second it was made in, so that blocks it leaves behind can be told by age, and chance"""
     return f"{int(time.time())}-{os.urandom(8).hex()}"
@@ -252,14 +285,6 @@ def commit_name() -> str:
 
 def absent(sid: str, born: int) -> SessionGone | UnknownSession:
     return SessionGone(sid) if born else UnknownSession(sid)
-
-
-def _ttl(before: Loaded, spec: Spec) -> int:
-    return spec.ttl_seconds or (0 if spec is before.spec else -1)
-
-
-def _sent_before(sid: str, written: codec.Written) -> Sequence[tuple[Any, ...]]:
-    return [("HSET", blocks_key(sid), name, data) for name, data in written.blocks.items()]
 
 
 def _cursor(cursor: str | None) -> tuple[float | str, tuple[float, str] | None]:

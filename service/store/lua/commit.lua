@@ -2,34 +2,31 @@
 --
 -- It takes effect with one write, the HSET of the state with its new revision. What is written before that names the
 -- entry's number, and counts only once the state has come to that number: a script that stops in the middle leaves
--- nothing that is believed. What comes after only tidies up.
+-- nothing that is believed, and the next one sees the entry that it left. What comes after only tidies up.
 --
 -- It may be sent again when its reply was lost: the entry carries the commit's id.
 --
--- KEYS  every key of the session
+-- KEYS  every key of the session; the first seven will do if no ids are learned and the time to live is 0
 -- ARGV  commit id; expected revision; id of the newest entry known to the sender; 1 if it was sent before;
 --       points learned after it; position behind which entries may go; time to live (0 as it is, -1 none); how many
 --       settled ids to remember; 1 if the learner is among the state fields; 1 if the entry carries a checkpoint; ids of
 --       the checkpoints that stay beside it; lengths of four lists, then the lists: state fields, entry fields, fields
 --       of `blocks` that the entry refers to, ids whose late labels are learned; then idempotency keys and answers
--- Reply {COMMITTED, number of the entry} · {REPLAYED, position, answer, ...} these requests were answered before
+-- Reply number of the newest entry: committed · {REPLAYED, position, answer, ...} these requests were answered before
 --       {CONFLICT} · {GONE} · {AMBIGUOUS} sent before, and what became of it can no longer be told
---       {NO_BLOCK} a block that the entry refers to is not there
-local state, log, spare, answers_0, answers_1, blocks, block_order, ids, waiting, settled = unpack(KEYS, 1, 10)
+--       {NO_BLOCK} a block that the entry refers to is not there · {STOPPED} one before it was, in the middle: repair first
+local state, log, _, answers_0, answers_1, blocks, block_order, ids, waiting, settled = unpack(KEYS, 1, 10)
 local commit_id, expected, known, again, observed, floor, ttl, keep_ids = unpack(ARGV, 1, 8)
 local stores_learner, checkpointed, checkpoints = unpack(ARGV, 9, 11)
 
-local at = 16
-local function list(length)
-  local found = {unpack(ARGV, at, at + length - 1)}
-  at = at + length
-  return found
-end
-local state_fields, entry_fields, entry_blocks = list(ARGV[12]), list(ARGV[13]), list(ARGV[14])
-local first_learned = at -- there may be more of them than unpack takes
-local first_answer = at + ARGV[15]
+-- Where the lists begin. They are not copied into tables: that costs as much as a small write.
+local first_field, first_entry = 16, 16 + ARGV[12]
+local first_block = first_entry + ARGV[13]
+local first_learned = first_block + ARGV[14]
+local first_answer = first_learned + ARGV[15]
+local has_entry = first_block > first_entry
 
-local now = redis.call('HMGET', state, 'revision', 'entries', 'head', 'answers', 'recent')
+local now = redis.call('HMGET', state, 'revision', 'entries', 'head', 'answers', 'recent', 'blocks')
 local revision, entries, head = now[1], tonumber(now[2]), now[3]
 if not revision then return {GONE} end
 local newest = observed_of(head) .. '-' .. entries
@@ -44,43 +41,44 @@ if again == '1' and revision ~= expected then
     for i = 1, #entry[2], 2 do -- an entry of a fit's status has no commit, and does not change the revision
       if entry[2][i] == 'commit' then first = entry[2][i + 1] end
     end
-    if first == commit_id then return {COMMITTED, number_of(entry[1])} end
+    if first == commit_id then return number_of(entry[1]) end
     if first then break end
   end
-  if #entry_fields > 0 and not first and next_number <= entries then return {AMBIGUOUS} end
+  if has_entry and not first and next_number <= entries then return {AMBIGUOUS} end
 end
 
-local function answered(key)
-  for _, generation in ipairs({answers_0, answers_1}) do
-    local found = redis.call('HGET', generation, key)
-    if found then
-      local number, answer = string.match(found, '^(%d+) (.*)$')
-      if tonumber(number) <= entries then return answer end
+-- Two generations of answers take turns: "which is current, since when, its bytes, whether the other has any"
+local which, since, bytes, both = string.match(now[4] or '0 0 0 0', '^(%d) (%d+) (%d+) (%d)$')
+local replayed
+for i = first_answer, #ARGV, 2 do
+  local found = redis.call('HGET', which == '0' and answers_0 or answers_1, ARGV[i])
+  if not found and both == '1' then found = redis.call('HGET', which == '0' and answers_1 or answers_0, ARGV[i]) end
+  if found then
+    local number, answer = string.match(found, '^(%d+) (.*)$')
+    if tonumber(number) <= entries then
+      replayed = replayed or {REPLAYED}
+      replayed[#replayed + 1] = (i - first_answer) / 2
+      replayed[#replayed + 1] = answer
     end
   end
 end
-local replayed = {REPLAYED}
-for i = first_answer, #ARGV, 2 do
-  local answer = answered(ARGV[i])
-  if answer then
-    replayed[#replayed + 1] = (i - first_answer) / 2
-    replayed[#replayed + 1] = answer
-  end
-end
-if #replayed > 1 then return replayed end
+if replayed then return replayed end
 if revision ~= expected then return {CONFLICT} end
-for _, name in ipairs(entry_blocks) do
-  if redis.call('HEXISTS', blocks, name) == 0 then return {NO_BLOCK} end
+for i = first_block, first_learned - 1 do
+  if redis.call('HEXISTS', blocks, ARGV[i]) == 0 then return {NO_BLOCK} end
 end
+if was_stopped(log, newest) then return {STOPPED} end
 
+local more -- state fields beside those that were sent
 local function put(name, value)
-  state_fields[#state_fields + 1] = name
-  state_fields[#state_fields + 1] = value
+  more = more or {}
+  more[#more + 1] = name
+  more[#more + 1] = value
 end
 
 -- From here on it writes.
 local number = entries
-if #entry_fields > 0 then
+if has_entry then
   number = entries + 1
   local id = observed .. '-' .. number
   -- At least the newest 64 entries stay, also when they hold no retained points: `recent` is "older newer", the
@@ -88,15 +86,16 @@ if #entry_fields > 0 then
   local older, newer = string.match(now[5] or '0 0', '^(%d+) (%d+)$')
   if number % 64 == 0 then put('recent', newer .. ' ' .. observed) end
   local minid = math.min(tonumber(floor), tonumber(older)) .. '-0'
-  append(log, spare, newest, id, minid, entry_fields)
-  for _, name in ipairs(entry_blocks) do redis.call('RPUSH', block_order, observed .. ' ' .. name) end
+  redis.call('XADD', log, 'MINID', '~', minid, id, unpack(ARGV, first_entry, first_block - 1))
+  for i = first_block, first_learned - 1 do redis.call('RPUSH', block_order, observed .. ' ' .. ARGV[i]) end
+  if first_learned > first_block and now[6] ~= '1' then put('blocks', '1') end
   if stores_learner == '1' then put('learner_at', id) end
   if checkpointed == '1' then put('checkpoints', checkpoints .. id .. ' ') end
 end
 
 -- Late labels: P with the number of the entry means learned, once the state has come to that number.
-local stamp = struct.pack('>I4I4', math.floor(number / 4294967296), number % 4294967296)
 for i = first_learned, first_answer - 1 do
+  local stamp = struct.pack('>I4I4', math.floor(number / 4294967296), number % 4294967296)
   local entry = redis.call('HGET', ids, ARGV[i])
   if entry then
     local rest = string.sub(entry, string.sub(entry, 1, 1) == 'P' and 18 or 10)
@@ -104,13 +103,12 @@ for i = first_learned, first_answer - 1 do
   end
 end
 
--- Two generations of answers: the older one goes when the newer one is old or large enough. "which since bytes"
+-- The older generation of answers goes when the newer one is old or large enough.
 if #ARGV >= first_answer then
-  local which, since, bytes = string.match(now[4] or '0 0 0', '^(%d) (%d+) (%d+)$')
   local seconds = tonumber(redis.call('TIME')[1])
   if since == '0' then since = seconds end
   if seconds - since >= KEY_SECONDS or tonumber(bytes) >= KEY_BYTES / 2 then
-    which, since, bytes = which == '0' and '1' or '0', seconds, 0
+    which, since, bytes, both = which == '0' and '1' or '0', seconds, 0, '1'
     redis.call('UNLINK', which == '0' and answers_0 or answers_1)
   end
   local current = which == '0' and answers_0 or answers_1
@@ -118,10 +116,15 @@ if #ARGV >= first_answer then
     redis.call('HSET', current, ARGV[i], number .. ' ' .. ARGV[i + 1])
     bytes = bytes + #ARGV[i] + #ARGV[i + 1]
   end
-  put('answers', which .. ' ' .. since .. ' ' .. bytes)
+  put('answers', which .. ' ' .. since .. ' ' .. bytes .. ' ' .. both)
 end
 
-redis.call('HSET', state, 'revision', revision + 1, 'entries', number, unpack(state_fields))
+if more then
+  for i = first_field, first_entry - 1 do more[#more + 1] = ARGV[i] end
+  redis.call('HSET', state, 'revision', revision + 1, 'entries', number, unpack(more))
+else
+  redis.call('HSET', state, 'revision', revision + 1, 'entries', number, unpack(ARGV, first_field, first_entry - 1))
+end
 
 -- Committed. The rest tidies up.
 if first_answer > first_learned then
@@ -136,7 +139,7 @@ if first_answer > first_learned then
     redis.call('HDEL', ids, redis.call('ZPOPMIN', settled)[1])
   end
 end
-if redis.call('EXISTS', block_order) == 1 then
+if now[6] == '1' or first_learned > first_block then
   local oldest = redis.call('LINDEX', block_order, 0)
   while oldest and tonumber(observed_of(oldest)) < tonumber(floor) do
     redis.call('HDEL', blocks, string.match(oldest, ' (.*)$'))
@@ -159,4 +162,4 @@ if tonumber(ttl) > 0 then
 elseif tonumber(ttl) < 0 then
   for i = 1, #KEYS do redis.call('PERSIST', KEYS[i]) end
 end
-return {COMMITTED, number}
+return number

@@ -1,6 +1,5 @@
--- Included before the scripts of fits. KEYS[1] fits, KEYS[2] state, KEYS[3] log, KEYS[4] spare, KEYS[5] fit_points;
--- ARGV[1] the fit.
-local fits, state, log, spare, fit_points = unpack(KEYS, 1, 5)
+-- Included before the scripts of fits. KEYS[1] fits, KEYS[2] state, KEYS[3] log, KEYS[4] fit_points; ARGV[1] the fit.
+local fits, state, log, fit_points = unpack(KEYS, 1, 4)
 local fit = ARGV[1]
 local function get(field) return redis.call('HGET', fits, fit .. ':' .. field) end
 local function set(field, value) redis.call('HSET', fits, fit .. ':' .. field, value) end
@@ -12,13 +11,14 @@ local function drop(points)
   local i = 0
   while points and redis.call('HDEL', fit_points, points, points .. ':' .. i) > 0 do i = i + 1 end
 end
--- A new status is an entry of the log, which does not change the revision: observes go on undisturbed.
+-- A new status is an entry of the log, which does not change the revision: observes go on undisturbed. While a log is
+-- to be repaired it is not told of there.
 local function enter(status)
   set('status', status)
   local head, entries = unpack(redis.call('HMGET', state, 'head', 'entries'))
   if not head then return end
   local observed = observed_of(head)
-  local id = observed .. '-' .. (entries + 1)
-  append(log, spare, observed .. '-' .. entries, id, '0-0', {'kind', 'fit', 'fit', fit, 'status', status, 'head', head})
+  if was_stopped(log, observed .. '-' .. entries) then return end
+  redis.call('XADD', log, observed .. '-' .. (entries + 1), 'kind', 'fit', 'fit', fit, 'status', status, 'head', head)
   redis.call('HSET', state, 'entries', entries + 1)
 end

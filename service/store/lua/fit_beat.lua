@@ -1,5 +1,5 @@
 -- Renew a lease.
--- KEYS  fits, state, log, spare, fit_points
+-- KEYS  fits, state, log, fit_points
 -- ARGV  fit, owner, lease (ms), progress
 -- Reply 1 go on · 0 stop: it is cancelled, or another's
 local _, owner, lease, progress = unpack(ARGV)

@@ -1,8 +1,8 @@
 -- End a fit that is under way; forget one that has ended. One that was cancelled stays so: a request may come twice.
--- KEYS  fits, state, log, spare, fit_points, fit_models
+-- KEYS  fits, state, log, fit_points, fit_models
 -- ARGV  fit
 -- Reply 2 cancelled · 1 it had ended, and is forgotten · 0 it never was
-local fit_models = KEYS[6]
+local fit_models = KEYS[5]
 local status = get('status')
 if not status then return 0 end
 if status == 'cancelled' then return 2 end

@@ -1,5 +1,5 @@
 -- Take a fit that waits, or whose lease has run out.
--- KEYS  fits, state, log, spare, fit_points
+-- KEYS  fits, state, log, fit_points
 -- ARGV  fit, owner, lease (ms), most attempts
 -- Reply {recipe, name of its points, pieces} it is yours · ms to wait: another has its lease
 --       0 it has ended, or its session has · -1 it is not there, perhaps not yet

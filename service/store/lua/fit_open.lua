@@ -1,9 +1,9 @@
 -- Queue a fit.
--- KEYS  fits, state, log, spare, fit_points, fit_models, then every key of the session
+-- KEYS  fits, state, log, fit_points, fit_models, then every key of the session
 -- ARGV  fit, fingerprint, recipe, most fits, time to live, name of its points, how many pieces
 -- Reply QUEUED · ASKED_BEFORE · KEY_REUSED asked before with another body · GONE the session · TOO_MANY are unfinished
 --       POINTS_GONE they waited for too long
-local fit_models = KEYS[6]
+local fit_models = KEYS[5]
 local _, fingerprint, recipe, most, ttl, points, pieces = unpack(ARGV)
 if redis.call('EXISTS', state) == 0 then return GONE end
 for _, name in ipairs(redis.call('HKEYS', fit_points)) do

@@ -1,8 +1,8 @@
 -- Say what a fit came to, or give it back to the queue.
--- KEYS  fits, state, log, spare, fit_points, fit_models
+-- KEYS  fits, state, log, fit_points, fit_models
 -- ARGV  fit, owner, status, field, value, model
 -- Reply 1 · 0 it is not yours
-local fit_models = KEYS[6]
+local fit_models = KEYS[5]
 local _, owner, status, field, value, model = unpack(ARGV)
 if get('status') ~= 'running' or get('owner') ~= owner then return 0 end
 if status == 'queued' then
