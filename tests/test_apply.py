@@ -131,9 +131,7 @@ def test_if_match_is_held_to_the_version_of_its_turn(session: dict[str, Any]) ->
         agree(applied, before, requests)
         entry = applied.change.entry
         assert entry is not None
-        pairs = [
-            (r, a) for r, a in zip(requests, applied.results, strict=True) if isinstance(a, Answer) and r.if_match
-        ]
+        pairs = [(r, a) for r, a in zip(requests, applied.results, strict=True) if isinstance(a, Answer) and r.if_match]
         whole = tuple(Matched(r.if_match or 0, a.accepted, a.counters.version) for r, a in pairs)
         assert tuple(m for m in entry.matched if m.if_match) == whole
         seen["refused"] += sum(isinstance(a, StaleModel) for a in applied.results)
@@ -231,7 +229,9 @@ def test_going_live_changes_the_version_that_if_match_waits_for() -> None:
     batch, past, going = stream(before.spec, 120), 0, False
     while before.status == "warming":
         version = before.counters.version
-        applied = apply(before, [Request(batch[past:], if_match=version), Request(batch[:1], if_match=version)], batch[:past])
+        applied = apply(
+            before, [Request(batch[past:], if_match=version), Request(batch[:1], if_match=version)], batch[:past]
+        )
         taken, stale = applied.results
         assert isinstance(taken, Answer) and isinstance(stale, StaleModel)
         assert taken.counters.version == stale.version == version + 1

@@ -132,7 +132,9 @@ def asked(model: Model, kind: str, seed: int) -> list[Request]:
             Request(rows.empty(spec.dimension), ids=tuple("abcde"), late=parts[0].indices),
             Request(rows.empty(spec.dimension), ids=tuple("exf"), late=parts[1].indices),
         ]
-        fates = {id: Waiting("waiting", x.tobytes()) for id, x in zip("abcdef", [*parts[0].X, *parts[1].X], strict=False)}
+        fates = {
+            id: Waiting("waiting", x.tobytes()) for id, x in zip("abcdef", [*parts[0].X, *parts[1].X], strict=False)
+        }
         found, learned = resolved(spec, requests, {**fates, "x": Waiting("unknown")})
         assert [len(each.batch) for each in found] == [5, 1] and learned == list("abcdef")
         return found
@@ -306,7 +308,9 @@ class Program:
 SHARES = np.array([0.2, 0.2, 0.14, 0.12, 0.1, 0.06, 0.06, 0.05, 0.03, 0.04])
 
 
-async def programmed(url: str, name: str, *, steps: int, keep: int, seed: int = 0, **settings: Any) -> tuple[int, Loaded]:
+async def programmed(
+    url: str, name: str, *, steps: int, keep: int, seed: int = 0, **settings: Any
+) -> tuple[int, Loaded]:
     """Runs a program, and compares now and then; the first position that is still covered, and the session"""
     async with storing(url) as parts:
         loaded = await parts.opened(**opening(name, keep_points=keep, **settings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Answer:
     counters: Counters
     fates: bytes = b""
     replayed: bool = False  # it was stored under the request's idempotency key
-    decided: Indices | None = None  # the class index each score decides for, if it was just found
+    decided: Indices | None = field(default=None, compare=False)  # what the scores decide, if it was just found
 
     def pack(self, fingerprint: bytes) -> bytes:
         """As it is stored under the idempotency key"""

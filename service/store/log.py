@@ -93,9 +93,13 @@ class Log:
             if id.observed <= position and (data := await self._checkpoint(loaded.spec, id)):
                 return id, checkpoint.unpack(data)
         if not await self._is_whole(loaded):
-            kept = [id.observed for id in loaded.checkpoints if await self._checkpoint(loaded.spec, id)]
-            raise LogTrimmed(position, min(kept, default=loaded.counters.observed))
+            raise LogTrimmed(position, await self._first_past(loaded))
         return EntryId(), first_session(loaded.opened or loaded.spec)
+
+    async def _first_past(self, loaded: Loaded) -> int:
+        """The first position that `at` can tell of"""
+        kept = [id.observed for id in loaded.checkpoints if await self._checkpoint(loaded.spec, id)]
+        return min(kept, default=loaded.counters.observed)
 
     async def _checkpoint(self, spec: Spec, id: EntryId) -> bytes | None:
         found = await self.records(spec.id, str(id), id)
@@ -122,7 +126,6 @@ class Log:
                     return
                 whole = all(name in blocks for name in record.blocks("rows", "replaced"))
                 if not whole or (record.points and b"rows" not in record.fields):
-                    later = [id.observed for id in loaded.checkpoints if id.observed >= record.id.observed]
-                    raise LogTrimmed(position, min(later, default=loaded.counters.observed))
+                    raise LogTrimmed(position, await self._first_past(loaded))
                 if record.kind is not Kind.FIT:
                     yield record.id, codec.read_entry(record, loaded.spec, blocks)

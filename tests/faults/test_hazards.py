@@ -47,8 +47,9 @@ D = 2
 ROW = 8 * (D + 1)
 #: Commands that change nothing. All others count as writes.
 READS = (
-    "EXISTS GET HEXISTS HGET HGETALL HKEYS HLEN HMGET LINDEX LLEN LRANGE PTTL TIME XINFO XRANGE XREVRANGE ZCARD ZRANGEBYSCORE"
-).split()
+    "EXISTS GET HEXISTS HGET HGETALL HKEYS HLEN HMGET LINDEX LLEN LRANGE PTTL TIME XRANGE XREVRANGE ZCARD ZRANGE"
+    " ZRANGEBYSCORE"
+)
 
 
 # ------------------------------------------------------------------------------------------------------ preludes
@@ -104,13 +105,13 @@ local redis = {call = checked(real.call), pcall = checked(real.pcall)}
 """
 ONE_KEY = (
     "EXPIRE GET HDEL HEXISTS HGET HGETALL HINCRBY HKEYS HLEN HMGET HSET INCR LINDEX LLEN LPOP LRANGE PERSIST PEXPIRE"
-    " PTTL RPUSH SET XADD XRANGE XREVRANGE ZADD ZCARD ZPOPMIN ZRANGEBYSCORE ZREM"
+    " PTTL RPUSH SET XADD XRANGE XREVRANGE ZADD ZCARD ZPOPMIN ZRANGE ZRANGEBYSCORE ZREM"
 )
 
 
 def stopping(real: Script, writes: int, more: str = "") -> Script:
     """A store that stops after so many writes of this script"""
-    return script(STOP % (writes, " ".join(READS)) + more + real.text)
+    return script(STOP % (writes, READS) + more + real.text)
 
 
 def declaring(real: Script) -> Script:
@@ -162,8 +163,9 @@ async def learned(parts: Parts, before: Loaded, *batches: Batch) -> Loaded:
     return before
 
 
-def size(reply: Any) -> int:
-    return int(reply)
+def fields(store: Any, key: str) -> set[str]:
+    """The names in a hash"""
+    return {name.decode() for name in store.hkeys(key)}
 
 
 # ---------------------------------------------------------------------------------- a store that stops in the middle
@@ -221,6 +223,18 @@ async def whole(parts: Parts) -> Seen:
     assert [r.id.observed - r.points for r in found.entries[1:]] == [id.observed for id in ids[:-1]]
     assert bits(await parts.log.at(found.loaded, ids[-1].observed)) == found.bits
     return found
+
+
+def contents(store: redis.Redis) -> dict[Any, Any]:
+    """All that the store has, whatever the order of a hash's fields"""
+    read: dict[Any, Callable[[Any], Any]] = {
+        b"hash": store.hgetall,
+        b"stream": store.xrange,
+        b"list": lambda key: store.lrange(key, 0, -1),
+        b"zset": lambda key: store.zrange(key, 0, -1, withscores=True),
+        b"string": store.get,
+    }
+    return {key: read[store.type(key)](key) for key in store.keys()}
 
 
 @dataclass(frozen=True)
@@ -352,12 +366,12 @@ def test_a_commit_does_all_that_is_to_be_stopped(
             assert case.after.entries[0].id > case.before.entries[0].id
             assert case.before.late == ["waiting"] * 2 and case.after.late == ["learned"] * 2
             assert case.before.answer is None and case.after.answer is not None
-            generations = [{key.decode() for key in store.hkeys(answers_key(SID, g))} for g in (0, 1)]
+            generations = [fields(store, answers_key(SID, generation)) for generation in (0, 1)]
             assert generations == [{NEW_KEY}, set(OLD_KEYS[2:])]  # the first had the older keys
-            names = {name.decode() for name in store.hkeys(blocks_key(SID))}
+            names = fields(store, blocks_key(SID))
             assert names == {name for r in case.after.entries for name in r.blocks()} != set()
             case.backup.restore()
-            assert not names >= {name.decode() for name in store.hkeys(blocks_key(SID))}
+            assert not names >= fields(store, blocks_key(SID))
             assert store.hget(ids_key(SID), '"aged"') is not None
 
     asyncio.run(run())
@@ -466,6 +480,35 @@ def test_another_commit_after_a_stopped_one(
         raise AssertionError
 
     assert asyncio.run(run()) >= 20
+
+
+def test_a_repair_that_is_stopped_is_begun_again(
+    server: EmbeddedServer, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a stopped commit left behind is undone before the next one, by a script that may be stopped as well"""
+    other = points(4, 7)
+
+    async def run() -> int:
+        async with stopping_commits(server, store, monkeypatch) as (case, parts):
+            made = [await stopped_and_seen(case, parts, n) for n in range(10)]
+            last = made.index(True) - 1  # all is written but the state
+            for n in itertools.chain(range(7), itertools.count(7, 13)):  # the log is copied entry by entry
+                assert await case.stop(parts, last) is not None
+                with monkeypatch.context() as patch:
+                    patch.setattr(scripts, "REPAIR", stopping(scripts.REPAIR, n))
+                    try:
+                        await learned(parts, case.before.loaded, other)
+                        return n
+                    except ResponseError as error:
+                        assert "stopped" in str(error)
+                assert (await whole(parts)).unlike(case.before) == [], n
+                await learned(parts, case.before.loaded, other)
+                found = await whole(parts)
+                assert np.array_equal(found.rows, case.retained(other)), n
+                assert found.late == ["waiting"] * 2 and found.answer is None, n
+        raise AssertionError
+
+    assert asyncio.run(run()) >= 70  # an answer, two late labels, a log of 64 entries and more
 
 
 @pytest.mark.parametrize("count", [0, 3_000])
@@ -604,9 +647,7 @@ def test_no_script_touches_a_key_that_it_did_not_declare(
             loaded = await parts.store.load(SID)
             await parts.store.touch(loaded.spec)
             ends = replace(loaded.spec, ttl_seconds=None)
-            await parts.ingest.change(
-                SID, lambda before: Change(replace(before, spec=ends), settings_entry(before, ends))
-            )
+            await parts.ingest.change(SID, lambda before: settings(before, ends))
             await parts.connection.epoch()
             copy = replace(loaded, spec=replace(loaded.spec, id="imported", keep_points=LARGE_POINTS))
             await parts.store.open(copy, NEW)
@@ -659,13 +700,13 @@ def test_a_revision_that_went_backwards_is_a_conflict(server: EmbeddedServer, st
             backup = Backup.of(store)
             ahead = await learned(parts, loaded, points(1, 5), points(2, 5))
             backup.restore()
-            before = await whole(parts)
-            assert before.loaded.revision < ahead.revision
+            kept = contents(store)
+            assert (await whole(parts)).loaded.revision < ahead.revision
             change = apply(ahead, [Request(points(3, 5))]).change
             result = await parts.store.commit(ahead, change, commit_name(), again=again)
             assert isinstance(result, Conflict)
             after = await whole(parts)
-            assert Backup.of(store).keys == backup.keys, after.unlike(before)
+            assert contents(store) == kept
             # the lane that knew more finds its way back
             await learned(parts, after.loaded, points(4, 5))
 
@@ -683,19 +724,19 @@ def test_a_commit_whose_block_is_missing_is_refused(
     async def run() -> None:
         async with storing(server.url) as parts:
             loaded = await learned(parts, await parts.opened(id=SID), points(0, 5))
-            backup, calls = Backup.of(store), parts.connection.calls
+            kept, calls = contents(store), parts.connection.calls
             change = apply(loaded, [Request(NEW, bytes(16), "key")]).change
 
             async def without_blocks(commands: Any, **how: Any) -> Any:
-                kept = [each for each in commands if each[:2] != ("HSET", blocks_key(SID))]
-                assert len(kept) < len(commands)
-                return await calls(kept, **how)
+                others = [each for each in commands if each[:2] != ("HSET", blocks_key(SID))]
+                assert len(others) < len(commands)
+                return await calls(others, **how)
 
             with monkeypatch.context() as patch:
                 patch.setattr(parts.connection, "calls", without_blocks)
                 with pytest.raises(StoreUnavailable, match="block"):
                     await parts.store.commit(loaded, change, commit_name())
-            assert Backup.of(store).keys == backup.keys
+            assert contents(store) == kept
             await learned(parts, loaded, NEW)
             await whole(parts)
 
@@ -732,20 +773,17 @@ def test_blocks_that_no_entry_refers_to_go_when_they_are_old_and_many(
     old = [f"{now - seconds - 60}-{i:016x}rows" for i in range(limit)]
     young = [f"{now - seconds + 60}-{i:016x}rows" for i in range(limit)]
 
-    def there() -> set[str]:
-        return {name.decode() for name in store.hkeys(blocks_key(SID))}
-
     async def run() -> None:
         async with storing(server.url) as parts:
             loaded = await learned(parts, await parts.opened(id=SID, keep_points=10_000), NEW)
-            referred = there()
+            referred = fields(store, blocks_key(SID))
             assert len(referred) == 1
             store.hset(blocks_key(SID), mapping=dict.fromkeys(old, b"x"))
             loaded = await learned(parts, loaded, points(1, 5))
-            assert there() == {*referred, *old}  # they are few
+            assert fields(store, blocks_key(SID)) == {*referred, *old}  # they are few
             store.hset(blocks_key(SID), mapping=dict.fromkeys(young, b"x"))
             loaded = await learned(parts, loaded, points(2, 5))
-            assert there() == {*referred, *young}
+            assert fields(store, blocks_key(SID)) == {*referred, *young}
             await whole(parts)
 
     asyncio.run(run())
@@ -761,8 +799,8 @@ def test_the_blocks_of_entries_that_go_are_removed(server: EmbeddedServer, store
             batches = [points(i, LARGE_POINTS) for i in range(3)]
             for batch in itertools.islice(itertools.cycle(batches), commits):
                 loaded = await learned(parts, loaded, batch)
-                most.append(size(store.hlen(blocks_key(SID))))
-                assert most[-1] == size(store.llen(block_order_key(SID)))
+                most.append(len(fields(store, blocks_key(SID))))
+                assert most[-1] == store.llen(block_order_key(SID))
             found = await parts.log.retained(await parts.store.load(SID))
             assert np.array_equal(rows_of(found), rows_of(*itertools.islice(itertools.cycle(batches), commits))[-keep:])
 
@@ -771,12 +809,26 @@ def test_the_blocks_of_entries_that_go_are_removed(server: EmbeddedServer, store
     assert max(most) <= 8, max(most)  # four hold retained points; those since the checkpoint before them are needed too
 
 
+def test_the_block_of_an_import_is_removed(server: EmbeddedServer, store: redis.Redis) -> None:
+    async def run() -> None:
+        async with storing(server.url) as parts:
+            source = await parts.opened(id="source", keep_points=LARGE_POINTS)
+            after = apply(source, [Request(NEW)]).change.after
+            loaded = await parts.store.open(replace(after, spec=replace(after.spec, id=SID)), NEW)
+            assert store.hlen(blocks_key(SID)) == 1
+            loaded = await learned(parts, loaded, *[points(i, 40) for i in range(2 * LARGE_POINTS // 40)])
+            await whole(parts)
+            assert store.hlen(blocks_key(SID)) == 0
+
+    asyncio.run(run())
+
+
 def test_events_do_not_read_blocks(http: httpx.Client, running: Running) -> None:
     sid = http.post("/sessions", json={"dimension": D}).json()["id"]
     raw = {"Content-Type": "application/octet-stream"}
     assert http.post(f"/sessions/{sid}/observe", content=rows_of(NEW).tobytes(), headers=raw).status_code == 200
     with redis.Redis.from_url(running.redis_url) as store:
-        assert size(store.hlen(blocks_key(sid))) == 1
+        assert store.hlen(blocks_key(sid)) == 1
         store.delete(blocks_key(sid))
     with listening(http, sid, "0-0") as events:
         [event] = spoken(events, 1)
@@ -843,12 +895,12 @@ def test_a_commit_whose_reply_was_lost_is_recognised_among_the_newest_64(
             first = await parts.store.commit(loaded, change, commit_id)
             assert isinstance(first, Committed)
             await learned(parts, first.after, *[points(600 + i, 3) for i in range(others)])
-            before = Backup.of(store).keys
+            before = contents(store)
             again = await parts.store.commit(loaded, change, commit_id, again=True)
             assert isinstance(again, Committed) and again.after.newest == first.after.newest
             other = await parts.store.commit(loaded, change, commit_name(), again=True)
             assert other == Conflict(ambiguous=False)
-            assert Backup.of(store).keys == before
+            assert contents(store) == before
 
     asyncio.run(run())
 

@@ -279,8 +279,8 @@ def forget_what_workers_know(store: redis.Redis, sid: str) -> None:
 #: Where the commit's script may stop, and whether the commit counts if it does
 STOPS = {
     "behind its log entry": ("-- Late labels: P with", False),
-    "behind its late labels": ("-- Two generations of answers", False),
-    "behind its answers": ("redis.call('HSET', state, 'revision'", False),
+    "behind its late labels": ("-- The older generation of answers goes", False),
+    "behind its answers": ("if more then\n  for i = first_field", False),
     "once it is written": ("-- Committed.", True),
 }
 
