@@ -20,12 +20,10 @@ import redis
 from service.process.cli import GRACE
 from service.store.keys import events_key
 from service.store.sessions import Store
+from tests.opening import RAW, opened, raw
 from tests.running import Running, service
 from tests.sse import Sent, listening, parsed, spoken
 from tests.strategies import points
-from tests.test_stream import opened, raw
-
-RAW = {"content-type": "application/octet-stream"}
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from service.api.schemas import OpenSession
 from service.geometry import Array
 from service.sessions.spec import Label
 from service.store.keys import confusion_key, points_key, state_key
+from tests.opening import SESSIONS, opened
 from tests.running import Running
 from tests.strategies import points
-from tests.test_stream import SESSIONS, opened
 
 Labels = list[Label]
 Rows = NDArray[np.float64]

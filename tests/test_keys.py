@@ -19,7 +19,7 @@ from service.sessions.rows import Batch
 from service.store import scripts
 from service.store.keys import answers_key, order_key, session_key
 from service.store.sessions import KEEP_KEYS, Store
-from tests.test_stream import opened
+from tests.opening import opened
 
 POINT = Batch(np.array([[0.1, 0.2]]), np.array([1]))
 

@@ -19,11 +19,9 @@ from service.sessions.records import Waiting
 from service.sessions.spec import Spec
 from service.store.keys import points_key, state_key
 from service.store.sessions import Store
+from tests.opening import RAW, SESSIONS, opened, raw
 from tests.running import Running
 from tests.strategies import points
-from tests.test_stream import SESSIONS, opened, raw
-
-RAW = {"content-type": "application/octet-stream"}
 
 
 def predict(http: httpx.Client, sid: str, X: Any, ids: list[Any]) -> httpx.Response:

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from service.api.schemas import OpenSession
+from tests.opening import RAW, opened, raw
+from tests.page_hinkley import page_hinkley
 from tests.sse import listening, spoken
 from tests.strategies import points
-from tests.test_stream import opened, raw
-from tests.test_tally import page_hinkley
-
-RAW = {"content-type": "application/octet-stream"}
 
 
 def share(part: Any, whole: Any) -> float | None:

@@ -16,13 +16,11 @@ import redis
 
 from service.learners import decode, strategic
 from service.store.keys import points_key, session_keys, state_key
+from tests.opening import RAW, opened, raw
 from tests.running import Running, service
 from tests.sse import listening, spoken
 from tests.strategies import points
 from tests.streams import strategic_response
-from tests.test_stream import opened, raw
-
-RAW = {"content-type": "application/octet-stream"}
 
 
 @pytest.fixture

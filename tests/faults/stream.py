@@ -8,7 +8,8 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +30,7 @@ from tests.running import Running, wait_until_ready
 
 SESSION = "one"
 LATER = (429, 503, 504)  # come back with the same key
+LIMIT = 120  # seconds after which a stream hangs
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,17 @@ class Stream:
         replayed = response.headers.get("idempotency-replayed") == "true"
         request.replies.append(Reply(response.content, replayed, repeated, int(response.headers["horocycle-epoch"])))
         return True
+
+
+def stream_through(stream: Stream, running: Running, faults: Sequence[Callable[[], None]]) -> None:
+    """The faults come in their order, evenly along the stream."""
+    with ThreadPoolExecutor(1) as aside:
+        streaming = aside.submit(stream.run, running.url, LIMIT)
+        for i, fault in enumerate(faults):
+            while stream.progress < (i + 0.5) / len(faults) and not streaming.done():
+                time.sleep(0.002)
+            fault()
+        streaming.result()
 
 
 def wait_for_both_workers(running: Running) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from tests.faults.stream import alive, kill_a_worker, kill_the_store
 from tests.running import Running
 from tests.sse import Sent, listening
-from tests.test_warmup import retry
+from tests.waiting import retry
 
 WRITERS, COMMITS = 4, 80
 

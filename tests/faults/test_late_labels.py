@@ -24,9 +24,9 @@ from tests.faults.stream import (
     open_session,
     pause_each_worker,
     stored,
+    stream_through,
     two_workers,
 )
-from tests.faults.test_exactly_once import stream_through
 from tests.running import Running
 
 

@@ -16,6 +16,7 @@ import redis
 
 from service.process.private_store import EmbeddedServer
 from service.store.keys import session_key, state_key
+from tests.problem import require_problem
 from tests.running import Running, service
 
 LEARNED = {"points": [[0.5, 0.1], [-0.4, 0.2], [0.3, -0.6]], "labels": [-1, 1, -1]}
@@ -47,13 +48,6 @@ def stored(client: redis.Redis, sid: str) -> dict[bytes | str, bytes | None]:
     found = {key: client.dump(key) for key in client.keys("*") if sid in str(key)}
     assert len(found) >= 5
     return found
-
-
-def require_problem(answer: httpx.Response, status: int, slug: str) -> None:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["type"] == f"/problems/{slug}"
-    assert ("retry-after" in answer.headers) == (status == 503)
 
 
 @pytest.fixture(scope="module")
