@@ -63,6 +63,15 @@ class Request:
         kind = "application/octet-stream" if self.raw else "application/json"
         return {"content-type": kind, "idempotency-key": self.key}
 
+    def heard(self, response: httpx.Response, repeated: bool) -> bool:
+        """Whether this acknowledges it"""
+        if response.status_code in LATER:
+            return False
+        assert response.status_code == 200, response.text
+        replayed = response.headers.get("idempotency-replayed") == "true"
+        self.replies.append(Reply(response.content, replayed, repeated, int(response.headers["horocycle-epoch"])))
+        return True
+
     @cached_property
     def answer(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.replies[0].content)
@@ -137,12 +146,7 @@ class Stream:
             response = await http.post(url, content=request.body, headers=request.headers)
         except httpx.TransportError:
             return False
-        if response.status_code in LATER:
-            return False
-        assert response.status_code == 200, response.text
-        replayed = response.headers.get("idempotency-replayed") == "true"
-        request.replies.append(Reply(response.content, replayed, repeated, int(response.headers["horocycle-epoch"])))
-        return True
+        return request.heard(response, repeated)
 
 
 def stream_through(stream: Stream, running: Running, faults: Sequence[Callable[[], None]]) -> None:
