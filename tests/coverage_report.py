@@ -1,7 +1,7 @@
 """What `make test` says about coverage: one line, and the files that are covered badly.
 
 It counts the rooms whose code runs in the tests' own process. The others (api, store, ingest, fits, process) run in
-workers, which only `make coverage` measures: traced, a service needs 1.6 times the CPU to start, and tests that kill
+workers, which only `make coverage` measures: traced, a service needs 1.5 times the CPU to start, and tests that kill
 and time it would notice.
 """
 
