@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 PORT   ?= 8000
 PIP    := $(BIN)/pip install -qq --disable-pip-version-check
 
-.PHONY: help setup serve test soak check demo bench constraints clean
+.PHONY: help setup serve test coverage soak check demo bench constraints clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make serve        run the service on http://127.0.0.1:$(PORT)"
-	@echo "make test         run all tests"
+	@echo "make test         run all tests, print the coverage of what runs in their own process"
+	@echo "make coverage     the same with the worker processes measured too, or only TESTS=tests/test_x.py"
 	@echo "make soak         the exactly-once test for ten minutes, with random seeds"
 	@echo "make check        lint, types, import layers"
 	@echo "make demo         a service, and agents that play against it"
@@ -47,7 +48,15 @@ serve: $(VENV)/.compiled
 	@$(BIN)/python -m service serve --port $(PORT)
 
 test: $(VENV)/.compiled $(VENV)/.test
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --cov --cov-report=
+	@$(BIN)/python -m tests.coverage_report
+
+# Coverage starts in every Python process that sees COVERAGE_PROCESS_START, the tests' own included.
+coverage: $(VENV)/.compiled $(VENV)/.test
+	@rm -f .coverage .coverage.*
+	@COVERAGE_FILE=$(CURDIR)/.coverage COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --skip-covered --show-missing
 
 soak: $(VENV)/.compiled $(VENV)/.test
 	@SOAK_SECONDS=$${SOAK_SECONDS:-600} $(BIN)/python -m pytest tests/faults/test_exactly_once.py
@@ -72,5 +81,5 @@ constraints:
 	@echo "constraints.txt: $$(wc -l < constraints.txt) packages pinned"
 
 clean:
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build
+	@rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,8 +10,10 @@ from service import geometry as g
 from service.learners import perceptron
 from service.sessions.picture import disk
 
+FILE = Path(__file__).with_name("disk.svg")
 
-def main() -> None:
+
+def picture() -> str:
     rng = np.random.default_rng(12)
     p, w = np.array([0.32, 0.18]), np.array([0.35, 1.0])
     angles, radii = rng.uniform(0, 2 * np.pi, 420), rng.uniform(0.2, 4.2, 420)
@@ -20,7 +22,7 @@ def main() -> None:
     far = np.abs(side) > 0.12
     X, indices = X[far], (side[far] > 0).astype(np.int64)
     state = perceptron.observe(perceptron.init(p), X, 2 * indices - 1).state
-    drawn = disk(
+    return disk(
         algorithm="perceptron",
         curvature=1.0,
         labels=["plant", "animal"],
@@ -32,8 +34,7 @@ def main() -> None:
         counts={"observed": len(X), "mistakes": state.k, "updates": state.k, "status": "live"},
         title="A stream",
     )
-    Path(__file__).with_name("disk.svg").write_text(drawn)
 
 
 if __name__ == "__main__":
-    main()
+    FILE.write_text(picture())

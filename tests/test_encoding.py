@@ -14,7 +14,7 @@ import pytest
 from service.errors import StateCorrupt
 from service.learners import LEARNERS, decode, encode, perceptron
 from service.learners.encoding import FORMAT
-from tests.test_learners import CASES, Case, stream
+from tests.learner_cases import CASES, Case, stream
 
 
 def equal(left: Any, right: Any) -> bool:

@@ -19,13 +19,11 @@ import redis
 
 from service.process.serve import GRACE
 from service.store.keys import log_key
+from tests.opening import RAW, opened, raw
 from tests.running import Running, service
 from tests.sse import Sent, listening, parsed, spoken
 from tests.storing import storing
 from tests.strategies import points
-from tests.test_stream import opened, raw
-
-RAW = {"content-type": "application/octet-stream"}
 
 
 @pytest.fixture

@@ -29,6 +29,8 @@ from service.batch.classifier import Classifier, Recipe
 from service.geometry import Array
 from service.store.fit_queue import KEEP_FITS, REPORTED
 from service.store.keys import fit_models_key, fit_queue_key, session_keys
+from tests.opening import raw
+from tests.problem import require_problem
 from tests.running import Running, service, wait_until_ready
 from tests.sse import listening, spoken
 from tests.strategies import points
@@ -81,10 +83,6 @@ def opened(http: httpx.Client, X: Array | None = None, indices: Any = None, **fi
         observed = http.post(f"/sessions/{sid}/observe", content=raw(X, indices), headers={"content-type": RAW})
         assert observed.status_code == 200, observed.text
     return sid
-
-
-def raw(X: Array, indices: Any) -> bytes:
-    return np.column_stack([X, indices]).astype("<f8").tobytes()
 
 
 def npy(X: Array, indices: Any) -> bytes:
@@ -144,15 +142,6 @@ def ended(http: httpx.Client, sid: str, fit: str, seconds: float = 120.0) -> dic
 def done(http: httpx.Client, sid: str, fit: str) -> dict[str, Any]:
     told = ended(http, sid, fit)
     assert told["status"] == "done", told
-    return told
-
-
-def require_problem(answer: httpx.Response, status: int, slug: str, **members: Any) -> dict[str, Any]:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    told: dict[str, Any] = answer.json()
-    assert told["type"] == f"/problems/{slug}", told
-    assert {name: told.get(name) for name in members} == members
     return told
 
 
@@ -680,6 +669,7 @@ def test_a_session_with_a_time_to_live_keeps_nothing_of_a_fit_beyond_it(idle: Ru
             store.expire(key, 20)
         fit = accepted(ask(still, sid))
         present = [key for key in session_keys(sid) if store.exists(key)]
+        assert len(present) > 2  # the session, its state, the fit
         assert all(900 < store.ttl(key) <= 1000 for key in present)
         with worker(idle):
             done(still, sid, fit)

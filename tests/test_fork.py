@@ -24,7 +24,7 @@ from service.store.keys import fork_queue_key, session_keys
 from tests.running import Running
 from tests.storing import bits, some_classifier, stored, storing
 from tests.strategies import points
-from tests.test_stream import opened, raw
+from tests.opening import opened, raw
 
 RAW = {"content-type": "application/octet-stream"}
 LEARN = {"learn": {"warmup": 40, "method": "closest"}}

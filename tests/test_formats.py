@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from service.api.schemas import OpenSession
 from service.geometry import Array
 from service.sessions.spec import Label
+from tests.opening import SESSIONS, opened
 from tests.running import Running
 from tests.storing import stored
 from tests.strategies import points
-from tests.test_stream import SESSIONS, opened
 
 Labels = list[Label]
 Rows = NDArray[np.float64]

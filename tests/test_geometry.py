@@ -146,6 +146,7 @@ def test_agrees_with_the_shared_vectors(name: str) -> None:
         assert_agree(name, apply(name, S), np.array([case[IN_VECTORS[name]]]), S)
 
 
+@pytest.mark.no_cover  # tracing mpmath would take longer than all else
 @each_operation
 @each_dimension
 @each_curvature

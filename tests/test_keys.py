@@ -16,8 +16,8 @@ from service.sessions.requests import Request
 from service.sessions.rows import Batch
 from service.store import scripts
 from service.store.keys import answers_key
+from tests.opening import opened
 from tests.storing import storing
-from tests.test_stream import opened
 
 POINT = Batch(np.array([[0.1, 0.2]]), np.array([1]))
 

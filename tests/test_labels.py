@@ -16,12 +16,10 @@ from service.api.schemas import OpenSession
 from service.learners import encode
 from service.sessions.records import Waiting
 from service.sessions.spec import Spec
+from tests.opening import RAW, SESSIONS, opened, raw
 from tests.running import Running
 from tests.storing import stored, storing
 from tests.strategies import points
-from tests.test_stream import SESSIONS, opened, raw
-
-RAW = {"content-type": "application/octet-stream"}
 
 
 def predict(http: httpx.Client, sid: str, X: Any, ids: list[Any]) -> httpx.Response:

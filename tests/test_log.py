@@ -13,7 +13,7 @@ import pytest
 
 from service.geometry import Array
 from tests.strategies import points
-from tests.test_stream import opened, raw
+from tests.opening import opened, raw
 
 RAW = {"content-type": "application/octet-stream"}
 LABELS = ["no", "yes", 3]

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from service.api.schemas import OpenSession
+from tests.opening import RAW, opened, raw
+from tests.page_hinkley import page_hinkley
 from tests.sse import listening, spoken
 from tests.strategies import points
-from tests.test_stream import opened, raw
-from tests.test_tally import page_hinkley
-
-RAW = {"content-type": "application/octet-stream"}
 
 
 def share(part: Any, whole: Any) -> float | None:
@@ -39,8 +37,8 @@ def test_the_metrics_are_those_of_the_answers(http: httpx.Client, session: dict[
     X = points(rng, 2600, 2, 3.0)
     indices = rng.integers(0, K, size=2600)
     decided: list[int] = []
-    for part in np.split(np.arange(2600), [1, 2, 5, 300, 900, 1000, 1700, 2500]):
-        if len(part) == 300:
+    for part in np.split(np.arange(2600), [1, 2, 5, 305, 900, 1000, 1700, 2500]):
+        if part[0] == 5:  # late
             http.post(f"/sessions/{sid}/predict", json={"points": X[part].tolist(), "ids": part.tolist()})
             late = {"ids": part.tolist(), "labels": [spec.labels[i] for i in indices[part]]}
             told = http.post(f"/sessions/{sid}/labels", json=late).json()

@@ -21,12 +21,12 @@ from service.learners import one_vs_rest, strategic
 from service.learners.certificates import certificate
 from service.sessions.promotion import promoted
 from service.sessions.spec import Spec
+from tests.opening import RAW
 from tests.sse import listening, spoken
 from tests.strategies import points
 from tests.streams import flipped, separable
 
 P2 = np.array([0.3, -0.2])
-RAW = {"content-type": "application/octet-stream"}
 EPS = float(np.finfo(float).eps)
 Indices = NDArray[np.int64]
 

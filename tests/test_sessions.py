@@ -16,14 +16,12 @@ import redis
 
 from service.learners import strategic
 from service.store.keys import session_keys
+from tests.opening import RAW, opened, raw
 from tests.running import Running, service
 from tests.sse import listening, spoken
 from tests.storing import stored
 from tests.strategies import points
 from tests.streams import strategic_response
-from tests.test_stream import opened, raw
-
-RAW = {"content-type": "application/octet-stream"}
 
 
 @pytest.fixture

@@ -18,12 +18,11 @@ from service.errors import InvalidSnapshot
 from service.learners import decode, encode, one_vs_rest, perceptron
 from service.sessions import snapshot
 from service.sessions.tally import Tally
+from tests.opening import RAW, SESSIONS, opened, raw
 from tests.running import Running
 from tests.storing import stored
 from tests.strategies import points
-from tests.test_stream import SESSIONS, opened, raw
 
-RAW = {"content-type": "application/octet-stream"}
 LEARN = {"learn": {"warmup": 120, "method": "closest"}}
 ALL: dict[str, dict[str, Any]] = {
     **SESSIONS,

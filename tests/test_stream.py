@@ -14,37 +14,12 @@ import pytest
 from service.api.schemas import OpenSession
 from service.geometry import Array
 from service.learners import encode
+from tests.opening import RAW, SESSIONS, P, opened, raw
 from tests.running import Running
 from tests.sse import listening
 from tests.storing import stored
 from tests.strategies import points
 from tests.streams import flipped, separable, strategic_response
-
-P = [0.2, -0.1]
-SESSIONS: dict[str, dict[str, Any]] = {
-    "perceptron": {"algorithm": "perceptron", "dimension": 2},
-    "perceptron, elsewhere": {"algorithm": "perceptron", "dimension": 2, "reference": P, "curvature": 0.5},
-    "perceptron, named labels": {"algorithm": "perceptron", "dimension": 2, "labels": ["no", "yes"]},
-    "second order": {"algorithm": "second_order", "dimension": 2, "reference": P},
-    "second order, a=0": {"algorithm": "second_order", "dimension": 2, "a": 0},
-    "strategic": {"algorithm": "strategic", "dimension": 2, "reference": P, "budget": 0.5},
-    "strategic, estimating": {"algorithm": "strategic", "dimension": 2, "budget": {"estimate": {"initial": 2.0}}},
-    "hyperboloid": {"algorithm": "hyperboloid", "dimension": 2},
-    "four classes": {"algorithm": "perceptron", "dimension": 2, "labels": [10, 20, 30, "other"]},
-    "three classes, second order": {"algorithm": "second_order", "dimension": 2, "labels": ["a", "b", "c"]},
-    "three classes, hyperboloid": {"algorithm": "hyperboloid", "dimension": 2, "labels": [1, 2, 3], "curvature": 2.0},
-}
-
-
-def opened(http: httpx.Client, body: dict[str, Any]) -> str:
-    answer = http.post("/sessions", json=body)
-    assert answer.status_code == 201, answer.text
-    assert answer.headers["location"] == f"/sessions/{answer.json()['id']}"
-    return str(answer.json()["id"])
-
-
-def raw(X: Array, indices: Any) -> bytes:
-    return np.column_stack([X, indices]).astype("<f8").tobytes()
 
 
 @pytest.mark.parametrize("body", SESSIONS.values(), ids=SESSIONS.keys())
@@ -69,7 +44,7 @@ def test_the_service_is_the_learner(http: httpx.Client, running: Running, body: 
             answer = http.post(
                 f"/sessions/{sid}/observe",
                 content=raw(X[part], indices[part]),
-                headers={"content-type": "application/octet-stream"},
+                headers=RAW,
             )
         else:
             message = {"points": X[part].tolist(), "labels": labels[part]}
@@ -147,7 +122,7 @@ def test_only_the_newest_points_are_kept(http: httpx.Client, running: Running) -
     at = 0
     for size in sizes:
         body = raw(X[at : at + size], np.ones(size))
-        http.post(f"/sessions/{sid}/observe", content=body, headers={"content-type": "application/octet-stream"})
+        http.post(f"/sessions/{sid}/observe", content=body, headers=RAW)
         at += size
         assert stored(running.redis_url, sid).rows.tobytes() == raw(X[:at], np.ones(at))[-2400:]
 

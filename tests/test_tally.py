@@ -14,20 +14,7 @@ from hypothesis import strategies as st
 from service.errors import StateCorrupt
 from service.sessions import tally
 from service.sessions.tally import BLOCK, LOGGED, WINDOW, Tally
-
-
-def page_hinkley(errors: Sequence[Any], delta: float = 0.02, threshold: float = 50.0) -> list[int]:
-    """The positions of the alarms, as the textbook has it: m_T = Σ (x_t − x̄_t − δ), alarm when m_T − min m_t > λ"""
-    alarms: list[int] = []
-    start, m, low, total = 0, 0.0, 0.0, 0
-    for t, x in enumerate(map(int, errors), 1):
-        total += x
-        m += x - total / (t - start) - delta
-        low = min(low, m)
-        if m - low > threshold:
-            alarms.append(t)
-            start, m, low, total = t, 0.0, 0.0, 0
-    return alarms
+from tests.page_hinkley import page_hinkley
 
 
 def folded(parts: Sequence[Any]) -> tuple[Tally, list[int], list[int]]:

@@ -23,12 +23,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from service.api.front import METHODS
 from service.store.keys import state_key
 from tests.faults.stream import alive, two_workers
+from tests.opening import RAW, opened, raw
 from tests.running import Running, service, wait_until_ready
 from tests.sse import Sent, listening, spoken
 from tests.strategies import points
-from tests.test_stream import opened, raw
 
-RAW = {"content-type": "application/octet-stream"}
 OBSERVE = '{method="POST",route="/sessions/{id}/observe",status="%s"}'
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,11 +22,12 @@ from service.geometry import Array
 from service.learners import encode, one_vs_rest
 from service.sessions import warmup
 from service.sessions.spec import Spec
+from tests.opening import RAW, opened, raw
 from tests.running import Running
 from tests.sse import listening, spoken
 from tests.storing import stored
 from tests.strategies import points
-from tests.test_stream import opened, raw
+from tests.waiting import retry
 
 LEARN = {"learn": {"warmup": 60, "method": "closest"}}
 SESSIONS: dict[str, dict[str, Any]] = {
@@ -39,7 +39,6 @@ SESSIONS: dict[str, dict[str, Any]] = {
     "three classes, second order": {"dimension": 3, "labels": [1, 2, 3], "algorithm": "second_order"},
     "few kept": {"dimension": 2, "keep_points": 60},
 }
-RAW = {"content-type": "application/octet-stream"}
 
 
 @dataclass(frozen=True)
@@ -268,17 +267,3 @@ def test_it_warms_through_kill_9(mortal: Running) -> None:
     assert np.array_equal(found.rows, np.column_stack([X, indices]))
     expected = warmed(spec, np.ascontiguousarray(found.rows[:, :-1]), found.rows[:, -1].astype(np.int64))
     assert found.state == encode(expected.state)
-
-
-def retry(ask: Any, good: int, seconds: float = 60.0) -> httpx.Response:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            answer: httpx.Response = ask()
-        except httpx.TransportError:
-            continue
-        if answer.status_code == good:
-            return answer
-        assert answer.status_code in (503, 504), answer.text
-        time.sleep(0.02)
-    raise AssertionError(f"no {good} within {seconds} s")

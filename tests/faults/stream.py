@@ -8,7 +8,8 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,6 +33,7 @@ from tests.storing import storing
 SESSION = "one"
 LATER = (429, 503, 504)  # come back with the same key
 KEPT = 12_000  # more points than any stream has, and a checkpoint every 3,000 of them
+LIMIT = 120  # seconds after which a stream hangs
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,15 @@ class Request:
     def headers(self) -> dict[str, str]:
         kind = "application/octet-stream" if self.raw else "application/json"
         return {"content-type": kind, "idempotency-key": self.key}
+
+    def heard(self, response: httpx.Response, repeated: bool) -> bool:
+        """Whether this acknowledges it"""
+        if response.status_code in LATER:
+            return False
+        assert response.status_code == 200, response.text
+        replayed = response.headers.get("idempotency-replayed") == "true"
+        self.replies.append(Reply(response.content, replayed, repeated, int(response.headers["horocycle-epoch"])))
+        return True
 
     @cached_property
     def answer(self) -> dict[str, Any]:
@@ -139,12 +150,18 @@ class Stream:
             response = await http.post(url, content=request.body, headers=request.headers)
         except httpx.TransportError:
             return False
-        if response.status_code in LATER:
-            return False
-        assert response.status_code == 200, response.text
-        replayed = response.headers.get("idempotency-replayed") == "true"
-        request.replies.append(Reply(response.content, replayed, repeated, int(response.headers["horocycle-epoch"])))
-        return True
+        return request.heard(response, repeated)
+
+
+def stream_through(stream: Stream, running: Running, faults: Sequence[Callable[[], None]]) -> None:
+    """The faults come in their order, evenly along the stream."""
+    with ThreadPoolExecutor(1) as aside:
+        streaming = aside.submit(stream.run, running.url, LIMIT)
+        for i, fault in enumerate(faults):
+            while stream.progress < (i + 0.5) / len(faults) and not streaming.done():
+                time.sleep(0.002)
+            fault()
+        streaming.result()
 
 
 def wait_for_both_workers(running: Running) -> None:
@@ -174,19 +191,6 @@ def two_workers(running: Running, seconds: float = 60.0) -> list[int]:
 def open_session(url: str, algorithm: str = "perceptron", dimension: int = 2) -> None:
     session = {"id": SESSION, "algorithm": algorithm, "dimension": dimension, "keep_points": KEPT}
     httpx.post(f"{url}/sessions", json=session, timeout=30).raise_for_status()
-
-
-def retry(ask: Callable[[], httpx.Response], good: int, seconds: float = 60.0) -> httpx.Response:
-    """Until it is answered so, while workers or the store are away"""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with suppress(httpx.TransportError):
-            answer = ask()
-            if answer.status_code == good:
-                return answer
-            assert answer.status_code in (503, 504), answer.text
-        time.sleep(0.02)
-    raise AssertionError(f"no {good} within {seconds} s")
 
 
 # -------------------------------------------------------------------------------------------------- what goes wrong

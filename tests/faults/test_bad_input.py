@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from service.api.problems import STATUS
 from service.errors import slug as slug_of
+from tests.problem import require_problem
 from tests.running import Running
 
 JSON, RAW = "application/json", "application/octet-stream"
@@ -613,18 +614,6 @@ def ids(client: httpx.Client) -> dict[str, str]:
     return names
 
 
-def require_problem(answer: httpx.Response, status: int, slug: str, members: dict[str, Any] | None = None) -> None:
-    assert answer.status_code == status, answer.text[:500]
-    assert answer.headers["content-type"] == "application/problem+json"
-    if answer.request.method == "HEAD":
-        return
-    problem = answer.json()
-    assert problem["type"] == f"/problems/{slug}", problem
-    assert problem["status"] == status and problem["title"] and problem["detail"]
-    assert len(answer.content) < 20_000  # not all that was sent, back
-    assert {name: problem.get(name) for name in members or {}} == (members or {})
-
-
 def everything(client: httpx.Client, ids: dict[str, str]) -> list[Any]:
     """What a request could have changed: the session, its model and what is counted"""
     look, model, counted = (client.get(f"/sessions/{ids['id']}{what}") for what in ("", "/model", "/metrics"))
@@ -675,7 +664,7 @@ def test_bad_input_is_a_problem_and_changes_nothing(
 ) -> None:
     last = newest(client) if ask.path == "/sessions" else None
     answer = ask.send(client, ids)
-    require_problem(answer, status, slug, members)
+    require_problem(answer, status, slug, **(members or {}))
     assert documented(paths, ask, status, slug)
     if status == 412:
         assert answer.headers["etag"] == before[2]
@@ -756,7 +745,7 @@ def test_a_body_over_the_limit(
 ) -> None:
     content = b"[" * (limit + 1) if whole else chunks(limit + 1)
     answer = client.post(path.format(**ids), content=content, headers={"content-type": kind})
-    require_problem(answer, 413, "body-too-large", {"limit": limit})
+    require_problem(answer, 413, "body-too-large", limit=limit)
     assert everything(client, ids) == before
 
 

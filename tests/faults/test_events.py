@@ -14,9 +14,10 @@ import redis
 
 from service.sessions.records import EntryId
 from service.store.keys import state_key
-from tests.faults.stream import alive, kill_a_worker, kill_the_store, retry, two_workers
+from tests.faults.stream import kill_a_worker, kill_the_store, two_workers
 from tests.running import Running
 from tests.sse import Sent, listening
+from tests.waiting import retry
 
 WRITERS = 4
 Pause = Callable[["Listener"], None]
@@ -127,7 +128,7 @@ def test_every_event_is_seen_once_and_in_order(mortal: Running) -> None:
     starts, ends = zip(*((event.data["from"], event.data["observed"]) for event in listener.heard), strict=True)
     assert (0, *ends) == (*starts, N)  # no gap, no repeat
     assert ids(listener.heard) == [EntryId(end, number) for number, end in enumerate(ends, 1)]
-    assert all(map(alive, mortal.worker_pids))
+    two_workers(mortal)  # those that were killed are back
 
 
 def test_what_a_slow_client_missed_is_a_reset(mortal: Running) -> None:

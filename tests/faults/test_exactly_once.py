@@ -11,7 +11,7 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from functools import partial
@@ -32,6 +32,7 @@ from service.store import scripts
 from service.store.connection import Connection
 from service.store.sessions import Committed, Conflict, Replayed, Store
 from tests.faults.stream import (
+    LIMIT,
     SESSION,
     Stored,
     Stream,
@@ -42,12 +43,13 @@ from tests.faults.stream import (
     open_session,
     pause_each_worker,
     stored,
+    stream_through,
     wait_for_both_workers,
 )
 from tests.running import Running, service
 from tests.storing import storing
+from tests.waiting import wait_until
 
-LIMIT = 120  # seconds after which a stream hangs
 ALGORITHMS = ("perceptron", "second_order", "strategic", "hyperboloid")
 SOAK = float(os.environ.get("SOAK_SECONDS", "0"))
 
@@ -71,17 +73,6 @@ def without(check: str, text: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------- the gate
-
-
-def stream_through(stream: Stream, running: Running, faults: Sequence[Callable[[], None]]) -> None:
-    """The faults come in their order, evenly along the stream."""
-    with ThreadPoolExecutor(1) as aside:
-        streaming = aside.submit(stream.run, running.url, LIMIT)
-        for i, fault in enumerate(faults):
-            while stream.progress < (i + 0.5) / len(faults) and not streaming.done():
-                time.sleep(0.002)
-            fault()
-        streaming.result()
 
 
 def gate(data: Path, seed: int, algorithm: str, *, points: int = 10_000, dimension: int = 2) -> Stored:
@@ -156,12 +147,6 @@ def test_the_short_gate_holds_with_all_checks_in_place(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------- a reply that gets lost
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    with EmbeddedServer(tmp_path_factory.mktemp("store") / "data") as found:
-        yield found
 
 
 class Deaf(Store):
@@ -305,10 +290,3 @@ def test_a_store_that_hangs_gets_504_by_the_deadline_and_a_retry_settles_it_once
             os.kill(running.store_pid, signal.SIGCONT)
         stream.run(running.url, LIMIT)
         assert_exactly_once(stream.requests, stored(running))
-
-
-def wait_until(true: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not after {seconds} s"
-        time.sleep(0.005)

@@ -33,6 +33,7 @@ from tests.faults.stream import alive
 from tests.running import Running, service, wait_until_ready
 from tests.storing import storing
 from tests.streams import flipped, separable
+from tests.waiting import wait_until
 
 LEASE = 1_500  # milliseconds, in the services here
 RAW = "application/octet-stream"
@@ -110,13 +111,6 @@ def ended(http: httpx.Client, sid: str, fit: str, seconds: float = 90.0) -> dict
         assert time.monotonic() < deadline, f"{told} after {seconds} s"
         time.sleep(0.05)
     return told
-
-
-def wait_until(true: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not after {seconds} s"
-        time.sleep(0.005)
 
 
 def children(pid: int, word: str) -> list[int]:
@@ -312,12 +306,6 @@ def test_a_killed_launcher_leaves_no_fit_behind_and_the_next_takes_it_up(tmp_pat
 
 
 # ------------------------------------------------------------------------------------------- the lease itself
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    with EmbeddedServer(tmp_path_factory.mktemp("store") / "data") as found:
-        yield found
 
 
 class Fit:

@@ -15,7 +15,6 @@ import numpy as np
 from tests.faults.stream import (
     LATER,
     SESSION,
-    Reply,
     Request,
     Stream,
     assert_exactly_once,
@@ -24,9 +23,9 @@ from tests.faults.stream import (
     open_session,
     pause_each_worker,
     stored,
+    stream_through,
     two_workers,
 )
-from tests.faults.test_exactly_once import stream_through
 from tests.running import Running
 
 
@@ -49,13 +48,7 @@ class LateStream(Stream):
             labelled = await http.post(f"{session}/labels", json=late, headers={"idempotency-key": request.key})
         except httpx.TransportError:
             return False
-        if labelled.status_code in LATER:
-            return False
-        assert labelled.status_code == 200, labelled.text
-        replayed = labelled.headers.get("idempotency-replayed") == "true"
-        epoch = int(labelled.headers["horocycle-epoch"])
-        request.replies.append(Reply(labelled.content, replayed, repeated, epoch))
-        return True
+        return request.heard(labelled, repeated)
 
 
 def test_every_late_label_is_learned_exactly_once_whatever_is_killed(mortal: Running) -> None:

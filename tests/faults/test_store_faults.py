@@ -25,6 +25,7 @@ from service.store import scripts
 from service.store.keys import answers_key, born_key, log_key, state_key
 from service.store.scripts import Script
 from tests.faults.stream import known
+from tests.problem import require_problem
 from tests.running import Running, service
 from tests.storing import storing
 
@@ -67,13 +68,6 @@ def stored(client: redis.Redis, sid: str) -> dict[bytes | str, bytes | None]:
     assert {key(sid).encode() for key in (born_key, state_key, log_key)} < set(found)
     assert answers_key(sid, 0).encode() in found
     return found
-
-
-def require_problem(answer: httpx.Response, status: int, slug: str) -> None:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["type"] == f"/problems/{slug}"
-    assert ("retry-after" in answer.headers) == (status == 503)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,64 @@
+"""The documentation tells the truth: its links lead somewhere, its commands exist, every problem has its row."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.picture import FILE, picture
+from service.api.problems import STATUS
+from service.errors import slug
+
+ROOT = Path(__file__).parent.parent
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings, as links name them"""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@every_page
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            path, _, anchor = target.partition("#")
+            found = (page.parent / path).resolve() if path else page
+            assert found.exists(), target
+            assert not anchor or anchor in anchors(found), target
+
+
+@every_page
+def test_every_make_target_exists(page: Path) -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make (\w+)", page.read_text())) <= targets
+
+
+def test_every_page_is_in_the_index() -> None:
+    for index in (ROOT / "docs/README.md", ROOT / "docs/decisions/README.md"):
+        linked = set(re.findall(r"\]\(([\w.-]+\.md)\)", index.read_text()))
+        assert linked == {page.name for page in index.parent.glob("*.md")} - {"README.md"}
+
+
+def test_every_problem_has_a_row() -> None:
+    rows = [line for line in (ROOT / "docs/faults.md").read_text().splitlines() if line.startswith("|")]
+    told = set(re.findall(r"`([a-z-]+)`", "\n".join(rows)))
+    assert {slug(kind) for kind in STATUS} <= told
+
+
+def test_every_test_of_a_fault_exists() -> None:
+    for name in re.findall(r"`((?:faults/)?test_\w+\.py)`", (ROOT / "docs/faults.md").read_text()):
+        assert (ROOT / "tests" / name).exists(), name
+
+
+def test_the_picture_of_the_readme_is_what_the_code_draws() -> None:
+    assert FILE.read_text() == picture()
+
+
+def test_no_test_imports_helpers_out_of_a_test_file() -> None:
+    for path in ROOT.glob("tests/**/*.py"):
+        assert not re.findall(r"^\s*(?:from|import) tests\.(?:faults\.)?test_", path.read_text(), re.MULTILINE), path
