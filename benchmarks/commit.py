@@ -149,7 +149,8 @@ class System:
         """These bodies once, one after another"""
         load = await Load.over(self.address, 1)
         load.connections[0].source = requests(path(sid), sent, raw=raw, keys=keys)
-        await load.run(0, len(sent))
+        for at in range(0, len(sent), 500):
+            await load.run(0, min(500, len(sent) - at))
         load.close()
 
 
@@ -190,9 +191,9 @@ class Measured:
 
 
 async def fill(system: System, cell: Cell) -> None:
-    """The cell's session with all the points it retains, in commits as small as those of the cell or nearly so"""
+    """The cell's session with all the points it retains, in commits whose rows are no blocks of their own"""
     system.open(cell.sid, cell.d, cell.algorithm)
-    size = max(cell.n, 4_000 // (cell.d + 1) // 8)  # 4 KB
+    size = max(cell.n, min(150, 32_000 // (8 * (cell.d + 1))))
     await system.send(cell.sid, blocks(size, cell.d, -(-KEEP // size)), raw=True)
 
 

@@ -79,3 +79,10 @@ def wait_until_ready(url: str, seconds: float = 30.0) -> None:
             pass
         assert time.monotonic() < deadline, f"{url} is not ready after {seconds} s"
         time.sleep(0.05)
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`python -m service` with these arguments, until it ends"""
+    unset = {k: v for k, v in os.environ.items() if k != "REDIS_URL" and not k.startswith("HOROCYCLE_")}
+    words = [sys.executable, "-m", "service", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, env={**unset, **environment}, check=False)

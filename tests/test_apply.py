@@ -6,6 +6,7 @@ import subprocess
 import sys
 from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -195,7 +196,7 @@ def test_a_session_goes_live_in_the_middle_of_a_commit(session: dict[str, Any], 
     before = begun(**session, reference={"learn": {"warmup": 60, "method": "closest"}})
     spec, batch = before.spec, stream(before.spec, 120)
     cuts = np.cumsum([0, *sizes]).tolist()
-    requests = [Request(batch[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    requests = [Request(batch[a:b]) for a, b in pairwise(cuts)]
     applied = apply(before, requests, past=batch[:0])
     entry, after = applied.change.entry, applied.change.after
     assert entry is not None and entry.replaced is not None
@@ -298,7 +299,7 @@ def test_apply_changes_nothing_that_it_was_given(session: dict[str, Any]) -> Non
     assert bits(first.change.after) == bits(second.change.after) != was
 
 
-# --------------------------------------------------------------------------------------------- imports
+# ------------------------------------------------------------------------------- what it needs
 
 ALONE = """
 import importlib, pkgutil, sys

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,10 +21,10 @@ from service.errors import SessionReplaying
 from service.geometry import Array
 from service.sessions.changes import with_promotion
 from service.store.keys import fork_queue_key, session_keys
+from tests.opening import opened, raw
 from tests.running import Running
 from tests.storing import bits, some_classifier, stored, storing
 from tests.strategies import points
-from tests.opening import opened, raw
 
 RAW = {"content-type": "application/octet-stream"}
 LEARN = {"learn": {"warmup": 40, "method": "closest"}}
@@ -88,11 +88,11 @@ def equal(http: httpx.Client, running: Running, one: str, other: str) -> None:
     assert first.rows.tobytes() == second.rows.tobytes()
     for path in ("model", "metrics"):
         assert http.get(f"/sessions/{one}/{path}").json() == http.get(f"/sessions/{other}/{path}").json()
-    told = [http.get(f"/sessions/{sid}").json() for sid in (one, other)]
-    differ = {"id", "name", "created_at"}
-    assert [{k: v for k, v in each.items() if k not in differ} for each in told][0] == {
-        k: v for k, v in told[1].items() if k not in differ
-    }
+    looks = [http.get(f"/sessions/{sid}").json() for sid in (one, other)]
+    first_look, second_look = (
+        {k: v for k, v in look.items() if k not in ("id", "name", "created_at")} for look in looks
+    )
+    assert first_look == second_look
     asked = {"points": (stream(20, d=first.loaded.spec.dimension, seed=9)[0] / 2).tolist()}
     answers = [http.post(f"/sessions/{sid}/predict", json=asked).json() for sid in (one, other)]
     assert answers[0] == answers[1]
@@ -129,7 +129,7 @@ def told(http: httpx.Client, running: Running, session: dict[str, Any], at: int)
             break
         if what == "promote" and "a" not in session:
             promote(running, sid, seed=end)
-        if what == "budget" and "budget" in session:
+        if what == "budget" and isinstance(session.get("budget"), dict):
             body = {"budget": {"estimate": {"initial": 1.5}}}
             http.patch(f"/sessions/{sid}", json=body).raise_for_status()
         version = http.get(f"/sessions/{sid}").json()["version"]
@@ -253,6 +253,7 @@ def test_of_a_trimmed_log_other_settings_are_410_and_the_same_begin_at_a_checkpo
             at += size
         body = {"fork": {"session": source, "algorithm": "second_order"}}
         gone = http.post("/sessions", json=body)
+        assert gone.status_code == 410, gone.text
         assert problem(gone) == (410, "log-trimmed")
         assert 0 < gone.json()["first"] <= 340
         for position in (345, 400):
@@ -285,8 +286,8 @@ LARGE: dict[str, Any] = {
 MILLION = 1_000_000
 
 
-def large(http: httpx.Client, n: int) -> str:
-    sid = opened(http, LARGE)
+def large(http: httpx.Client, n: int, **settings: Any) -> str:
+    sid = opened(http, {**LARGE, **settings})
     for at in range(0, n, 100_000):
         X, indices = stream(100_000, 10, seed=at)
         content, where = raw(X, indices), f"/sessions/{sid}/observe?reply=summary"
@@ -319,57 +320,6 @@ def queued(url: str, sid: str) -> bool:
         return any(entry.decode().split()[0] == sid for entry in entries)
 
 
-def test_a_fork_of_a_million_points_shows_progress_and_refuses_to_learn(million: tuple[httpx.Client, str]) -> None:
-    http, source = million
-    sid = str(begun(http, source, algorithm="second_order")["id"])
-    under_way(http, sid)
-    body = {"point": [0.1, 0.2], "label": 1}
-    refused = [
-        http.post(f"/sessions/{sid}/observe", json=body),
-        http.patch(f"/sessions/{sid}", json={"name": "x"}),
-        http.post(f"/sessions/{sid}/labels", json={"ids": ["a"], "labels": [1]}),
-    ]
-    assert http.get(f"/sessions/{sid}").json()["status"] == "replaying"  # still, after all of these
-    assert [problem(answer) for answer in refused] == [(409, "session-replaying")] * 3
-    assert http.get(f"/sessions/{sid}/predict?x=0.1,0.2").status_code == 200
-    seen = until(http, sid, "live")
-    progress = [each["progress"] for each in seen[:-1]]
-    assert progress == sorted(progress) and len(set(progress)) >= 3
-    assert all(0 < each < 1 for each in progress[:-1])
-    for each in seen[:-1]:
-        assert each["progress"] == each["observed"] / MILLION
-    assert (seen[-1]["observed"], seen[-1]["progress"]) == (MILLION, None)
-    observe(http, sid, *stream(10, 10))
-
-
-def test_a_promotion_is_refused_while_it_is_replayed(million: tuple[httpx.Client, str], mortal: Running) -> None:
-    """From a fit of its own, asked for meanwhile: it waits for the worker, so none can be done; the route says which"""
-    http, source = million
-    sid = str(begun(http, source, algorithm="second_order")["id"])
-    under_way(http, sid)
-    with pytest.raises(SessionReplaying):
-        promote(mortal, sid, seed=1)
-    assert http.get(f"/sessions/{sid}").json()["status"] == "replaying"
-    http.delete(f"/sessions/{sid}").raise_for_status()
-
-
-def test_a_fork_is_cancelled_by_ending_it_and_leaves_nothing(
-    million: tuple[httpx.Client, str], mortal: Running
-) -> None:
-    http, source = million
-    sid = str(begun(http, source, algorithm="second_order")["id"])
-    assert 0 < under_way(http, sid) < 1
-    assert http.delete(f"/sessions/{sid}").status_code == 204
-    assert problem(http.get(f"/sessions/{sid}")) == (410, "session-gone")
-    deadline = time.monotonic() + 60
-    while queued(mortal.redis_url, sid):  # until its worker has noticed
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    with redis.Redis.from_url(mortal.redis_url) as client:
-        assert [key for key in session_keys(sid) if client.exists(key)] == []
-    assert problem(http.get(f"/sessions/{sid}")) == (410, "session-gone")
-
-
 def fit_worker(running: Running) -> int:
     """The process id of the fit worker, which the launcher starts again"""
     deadline = time.monotonic() + 60
@@ -383,38 +333,93 @@ def fit_worker(running: Running) -> int:
     raise AssertionError("the launcher has no fit worker")
 
 
-def test_a_fork_goes_on_when_its_worker_is_killed(million: tuple[httpx.Client, str], mortal: Running) -> None:
-    """kill -9 in the middle; whoever comes next finds where it was. The state is that of an uninterrupted one"""
+@contextmanager
+def paused(running: Running) -> Iterator[int]:
+    """The fit worker stands still, so that what is asked meanwhile is asked in the middle"""
+    pid = fit_worker(running)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield pid
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_fork_of_a_million_points_shows_progress_and_refuses_to_learn(
+    million: tuple[httpx.Client, str], mortal: Running
+) -> None:
     http, source = million
-    at = 600_000
-    undisturbed = str(begun(http, source, at=at)["id"])
-    killed = str(begun(http, source, at=at, algorithm="perceptron", keep_points=1000)["id"])
-    until(http, undisturbed, "live")
-    before = under_way(http, killed)
-    first = fit_worker(mortal)
-    os.kill(first, signal.SIGKILL)
-    assert http.get(f"/sessions/{killed}").json()["status"] == "replaying"  # it was in the middle
-    assert until(http, killed, "live")[-1]["observed"] == at
-    assert before < 1 and fit_worker(mortal) != first
-    fresh = opened(http, {**LARGE, "algorithm": "perceptron", "keep_points": 1000})
-    for start in range(0, at, 100_000):
-        content, where = raw(*stream(100_000, 10, seed=start)), f"/sessions/{fresh}/observe?reply=summary"
-        http.post(where, content=content, headers=RAW).raise_for_status()
-    equal(http, mortal, killed, fresh)
-    was = http.get(f"/sessions/{source}/at/{at}/model").json()
-    assert http.get(f"/sessions/{undisturbed}/model").json() == was
-
-
-def test_a_fork_whose_source_is_ended_fails_and_says_why(million: tuple[httpx.Client, str]) -> None:
-    http, _ = million
-    source = large(http, 500_000)
     sid = str(begun(http, source, algorithm="second_order")["id"])
     under_way(http, sid)
-    http.delete(f"/sessions/{source}").raise_for_status()
+    with paused(mortal):
+        assert 0 < under_way(http, sid) < 1
+        refused = [
+            http.post(f"/sessions/{sid}/observe", json={"point": [0.1, 0.2], "label": 1}),
+            http.patch(f"/sessions/{sid}", json={"name": "x"}),
+            http.post(f"/sessions/{sid}/labels", json={"ids": ["a"], "labels": [1]}),
+        ]
+        assert [problem(answer) for answer in refused] == [(409, "session-replaying")] * 3
+        with pytest.raises(SessionReplaying):
+            promote(mortal, sid, seed=1)
+        assert http.get(f"/sessions/{sid}/predict?x=0.1,0.2").status_code == 200
+        assert http.get(f"/sessions/{sid}").json()["status"] == "replaying"
+    seen = until(http, sid, "live")
+    progress = [each["progress"] for each in seen[:-1]]
+    assert progress == sorted(progress) and len(set(progress)) >= 3
+    for each in seen[:-1]:
+        assert each["progress"] == each["observed"] / MILLION
+    assert (seen[-1]["observed"], seen[-1]["progress"]) == (MILLION, None)
+    observe(http, sid, *stream(10, 10))
+
+
+def test_a_fork_is_cancelled_by_ending_it_and_leaves_nothing(
+    million: tuple[httpx.Client, str], mortal: Running
+) -> None:
+    http, source = million
+    sid = str(begun(http, source, algorithm="second_order")["id"])
+    under_way(http, sid)
+    with paused(mortal):
+        assert 0 < under_way(http, sid) < 1
+        assert http.delete(f"/sessions/{sid}").status_code == 204
+        assert problem(http.get(f"/sessions/{sid}")) == (410, "session-gone")
+    deadline = time.monotonic() + 60
+    while queued(mortal.redis_url, sid):  # until its worker has noticed
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert problem(http.get(f"/sessions/{sid}")) == (410, "session-gone")
+    with redis.Redis.from_url(mortal.redis_url) as client:
+        assert [key for key in session_keys(sid) if client.exists(key)] == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"algorithm": "perceptron"}], ids=["the same", "others"])
+def test_a_fork_goes_on_when_its_worker_is_killed(
+    million: tuple[httpx.Client, str], mortal: Running, settings: dict[str, Any]
+) -> None:
+    """kill -9 in the middle; whoever comes next finds where it was, and the state is that of the stream"""
+    http, source = million
+    at, own = 300_000, {**settings, "keep_points": 1000}
+    sid = str(begun(http, source, at=at, **own)["id"])
+    under_way(http, sid)
+    with paused(mortal) as first:
+        assert 0 < under_way(http, sid) < 1
+        os.kill(first, signal.SIGKILL)
+    assert until(http, sid, "live")[-1]["observed"] == at
+    assert fit_worker(mortal) != first
+    equal(http, mortal, sid, large(http, at, **own))
+
+
+def test_a_fork_whose_source_is_ended_fails_and_says_why(million: tuple[httpx.Client, str], mortal: Running) -> None:
+    http, _ = million
+    source = large(http, 300_000)
+    sid = str(begun(http, source, algorithm="second_order")["id"])
+    under_way(http, sid)
+    with paused(mortal):
+        assert 0 < under_way(http, sid) < 1
+        http.delete(f"/sessions/{source}").raise_for_status()
     failed = until(http, sid, "failed")[-1]
     assert failed["failure"]["type"] == "/problems/log-trimmed"
     assert failed["failure"]["detail"] and failed["progress"] is None
-    assert 0 < failed["observed"] < 500_000
+    assert 0 < failed["observed"] < 300_000
     answer = http.post(f"/sessions/{sid}/observe", json={"point": [0.1, 0.2], "label": 1})
     assert problem(answer) == (409, "session-replaying")
     assert http.get(f"/sessions/{sid}/model").status_code == 200  # what it had come to can be looked at

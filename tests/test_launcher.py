@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,15 +13,7 @@ import pytest
 
 from service.process.private_store import EmbeddedServer
 from service.process.serve import HEALTH_TIMEOUT
-from tests.running import Running, service
-
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    unset = {k: v for k, v in os.environ.items() if k != "REDIS_URL" and not k.startswith("HOROCYCLE_")}
-    command = [sys.executable, "-m", "service", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, env={**unset, **environment}, check=False
-    )
+from tests.running import Running, command, service
 
 
 def alive(pid: int) -> bool:
@@ -90,8 +80,8 @@ def test_a_configured_store_is_used(tmp_path: Path, running: Running) -> None:
 def test_a_taken_port_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        told = run("serve", "--port", port, "--data", str(tmp_path))
-        asked = run("doctor", "--port", port, "--data", str(tmp_path))
+        told = command("serve", "--port", port, "--data", str(tmp_path))
+        asked = command("doctor", "--port", port, "--data", str(tmp_path))
     assert told.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in told.stderr
     assert "Traceback" not in told.stderr
@@ -100,26 +90,26 @@ def test_a_taken_port_is_said(tmp_path: Path) -> None:
 
 
 def test_a_data_folder_in_use_is_said(running: Running) -> None:
-    told = run("serve", "--port", "0", "--data", str(running.data))
+    told = command("serve", "--port", "0", "--data", str(running.data))
     assert told.returncode == 1
     assert f"in use by a live service, pid {running.launcher.pid}" in told.stderr
     assert "Traceback" not in told.stderr
 
 
 def test_a_setting_out_of_range_is_said(tmp_path: Path) -> None:
-    told = run("serve", "--port", "99999", "--data", str(tmp_path))
+    told = command("serve", "--port", "99999", "--data", str(tmp_path))
     assert (told.returncode, "port: " in told.stderr, "Traceback" in told.stderr) == (2, True, False)
-    told = run("serve", "--data", str(tmp_path), HOROCYCLE_WORKERS="none")
+    told = command("serve", "--data", str(tmp_path), HOROCYCLE_WORKERS="none")
     assert (told.returncode, "workers: " in told.stderr.lower(), "Traceback" in told.stderr) == (2, True, False)
 
 
 def test_the_doctor_finds_nothing_wrong_here(tmp_path: Path) -> None:
-    told = run("doctor", "--port", "0", "--data", str(tmp_path / "data"))
+    told = command("doctor", "--port", "0", "--data", str(tmp_path / "data"))
     assert told.returncode == 0, told.stdout + told.stderr
     assert "WRONG" not in told.stdout
 
 
 def test_the_doctor_finds_a_store_that_does_not_answer(tmp_path: Path) -> None:
-    told = run("doctor", "--port", "0", "--redis-url", f"unix://{tmp_path}/nothing.sock")
+    told = command("doctor", "--port", "0", "--redis-url", f"unix://{tmp_path}/nothing.sock")
     assert told.returncode == 1
     assert "WRONG the store at" in told.stdout

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from service.geometry import Array
-from tests.strategies import points
 from tests.opening import opened, raw
+from tests.strategies import points
 
 RAW = {"content-type": "application/octet-stream"}
 LABELS = ["no", "yes", 3]
@@ -149,9 +149,10 @@ def test_what_is_trimmed_is_410_with_the_first_that_is_kept(http: httpx.Client) 
     assert page(http, sid, from_=197).json()["points"] == rows[197:, :-1].tolist()
 
 
-def test_more_points_kept_from_now_on_do_not_bring_back_what_is_gone(http: httpx.Client) -> None:
-    """Large entries, whose blocks go at once"""
-    sid, rows = sent(http, [300] * 6, keep_points=50)
+@pytest.mark.parametrize("sizes", [[300] * 6, [9] * 200], ids=["blocks", "small"])
+def test_more_points_kept_from_now_on_do_not_bring_back_what_is_gone(http: httpx.Client, sizes: list[int]) -> None:
+    """Of large entries the blocks go at once; small ones stay a while, and then all of an entry goes"""
+    sid, rows = sent(http, sizes, keep_points=50)
     http.patch(f"/sessions/{sid}", json={"keep_points": 10_000}).raise_for_status()
     gone = page(http, sid)
     assert gone.status_code == 410, gone.text
@@ -159,8 +160,9 @@ def test_more_points_kept_from_now_on_do_not_bring_back_what_is_gone(http: httpx
     assert 0 < first <= 1750
     X, _, _ = walked(http, sid, 1000, start=first)
     assert X == rows[first:, :-1].tolist()
-    if first > 300:
-        assert page(http, sid, from_=first - 1).json()["first"] == first
+    for start, limit in ((0, 1), (0, first), (first - 1, 1), (first - 1, 1000)):
+        gone = page(http, sid, from_=start, limit=limit)
+        assert (gone.status_code, gone.json().get("first")) == (410, first)
 
 
 def test_a_session_that_keeps_nothing_has_an_empty_log(http: httpx.Client) -> None:

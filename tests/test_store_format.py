@@ -16,8 +16,7 @@ import redis
 from service.errors import OldFormat
 from service.process.private_store import EmbeddedServer
 from service.process.store_format import FORMAT, FORMAT_KEY, connect, require_format, stored_format
-from tests.running import service, wait_until_ready
-from tests.test_launcher import run
+from tests.running import command, service, wait_until_ready
 
 OLD = ("hc:1:sessions", {"demo": 1.0})
 
@@ -88,10 +87,10 @@ def test_an_old_data_folder_is_refused_and_not_changed(tmp_path: Path) -> None:
     with EmbeddedServer(tmp_path) as server, connect(server.url, 5.0) as client:
         client.zadd(*OLD)
     before = contents(tmp_path)
-    told = run("serve", "--port", "0", "--data", str(tmp_path))
+    told = command("serve", "--port", "0", "--data", str(tmp_path))
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr == OldFormat(f"the data folder {tmp_path}", "1", FORMAT).detail + "\n"
-    asked = run("doctor", "--port", "0", "--data", str(tmp_path))
+    asked = command("doctor", "--port", "0", "--data", str(tmp_path))
     assert asked.returncode == 1
     assert f"WRONG {told.stderr}" in asked.stdout
     assert contents(tmp_path) == before
@@ -101,16 +100,16 @@ def test_an_old_configured_store_is_refused_and_not_changed(
     tmp_path: Path, client: redis.Redis, server: EmbeddedServer
 ) -> None:
     client.zadd(*OLD)
-    told = run("serve", "--port", "0", "--data", str(tmp_path), REDIS_URL=server.url)
+    told = command("serve", "--port", "0", "--data", str(tmp_path), REDIS_URL=server.url)
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr == OldFormat("the store at REDIS_URL", "1", FORMAT).detail + "\n"
-    asked = run("doctor", "--port", "0", REDIS_URL=server.url)
+    asked = command("doctor", "--port", "0", REDIS_URL=server.url)
     assert f"WRONG {told.stderr}" in asked.stdout
     assert client.keys() == [OLD[0].encode()]
 
 
 def test_the_doctor_marks_nothing(client: redis.Redis, server: EmbeddedServer) -> None:
-    assert f"ok    the store's format is {FORMAT}" in run("doctor", "--port", "0", REDIS_URL=server.url).stdout
+    assert f"ok    the store's format is {FORMAT}" in command("doctor", "--port", "0", REDIS_URL=server.url).stdout
     assert client.keys() == []
 
 
