@@ -20,7 +20,7 @@ from service.learners import encode
 from service.sessions.apply import Applied, apply
 from service.sessions.measure import measured
 from service.sessions.opening import first_session
-from service.sessions.records import Counters, Kind, Loaded, Matched
+from service.sessions.records import Counters, Kind, Loaded
 from service.sessions.requests import Answer, Request
 from service.sessions.rows import Batch, joined
 from service.sessions.spec import Spec
@@ -132,9 +132,13 @@ def test_if_match_is_held_to_the_version_of_its_turn(session: dict[str, Any]) ->
         agree(applied, before, requests)
         entry = applied.change.entry
         assert entry is not None
-        pairs = [(r, a) for r, a in zip(requests, applied.results, strict=True) if isinstance(a, Answer) and r.if_match]
-        whole = tuple(Matched(r.if_match or 0, a.accepted, a.counters.version) for r, a in pairs)
-        assert tuple(m for m in entry.matched if m.if_match) == whole
+        pairs = [(r, a) for r, a in zip(requests, applied.results, strict=True) if isinstance(a, Answer)]
+        pairs = [(r, a) for r, a in pairs if r.if_match is not None]
+        assert [(m.if_match, m.accepted, m.version) for m in entry.matched] == [
+            (r.if_match, a.accepted, a.counters.version) for r, a in pairs
+        ]
+        places = [a.counters.observed - a.accepted - before.counters.observed for _, a in pairs]
+        assert [m.first for m in entry.matched] == places
         seen["refused"] += sum(isinstance(a, StaleModel) for a in applied.results)
         seen["cut short"] += sum(a.accepted < len(r.batch) for r, a in pairs)
         seen["taken whole"] += sum(a.accepted == len(r.batch) for r, a in pairs)

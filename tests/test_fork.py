@@ -225,9 +225,11 @@ def test_what_cannot_be_forked_is_refused_and_leaves_nothing(http: httpx.Client)
     def ask(**settings: Any) -> tuple[int, str]:
         return problem(http.post("/sessions", json={"fork": {"session": source, "id": id, **settings}}))
 
-    for settings in ({"dimension": 3}, {"curvature": 2.0}, {"labels": ["a", "c"]}, {"labels": ["b", "a"]}, {"at": 11}):
+    fixed: list[dict[str, Any]] = [{"dimension": 3}, {"curvature": 2.0}, {"labels": ["a", "c"]}, {"labels": ["b", "a"]}]
+    for settings in [*fixed, {"at": 11}]:
         assert ask(**settings) == (422, "invalid-parameter")
-    for settings in ({"at": -1}, {"at": 1.5}, {"algorithm": "none"}, {"unheard": 1}, {"reference": [0.1]}):
+    wrong: list[dict[str, Any]] = [{"at": -1}, {"at": 1.5}, {"algorithm": "none"}, {"unheard": 1}, {"reference": [0.1]}]
+    for settings in wrong:
         assert ask(**settings)[0] == 422
     assert ask(session="nobody-has-this-id") == (404, "unknown-session")
     assert ask(id=source) == (409, "session-exists")
@@ -288,8 +290,8 @@ MILLION = 1_000_000
 
 def large(http: httpx.Client, n: int, **settings: Any) -> str:
     sid = opened(http, {**LARGE, **settings})
-    for at in range(0, n, 100_000):
-        X, indices = stream(100_000, 10, seed=at)
+    for at in range(0, n, 20_000):  # one step of a fork each
+        X, indices = stream(20_000, 10, seed=at)
         content, where = raw(X, indices), f"/sessions/{sid}/observe?reply=summary"
         http.post(where, content=content, headers=RAW).raise_for_status()
     return sid

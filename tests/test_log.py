@@ -301,7 +301,7 @@ def test_a_position_beyond_what_was_observed_is_422(http: httpx.Client, position
     assert http.get(f"/sessions/{sid}/at/4/model").status_code == 200
 
 
-@pytest.mark.parametrize("sizes", [[1] * 300, [10] * 120, [200] * 6], ids=["singles", "tens", "blocks"])
+@pytest.mark.parametrize("sizes", [[1] * 300, [10] * 200, [200] * 6], ids=["singles", "tens", "blocks"])
 def test_before_the_oldest_checkpoint_the_past_is_410(http: httpx.Client, sizes: list[int]) -> None:
     """And from the oldest retained point on it is there"""
     sid, _ = sent(http, sizes, keep_points=40)

@@ -95,6 +95,8 @@ class Forker:
         async for id, entry in self._log.entries(source, EntryId.parse(fork.reached), fork.at):
             if entry.first != reached or (entry.points and entry.batch is None):
                 raise LogTrimmed(reached, entry.first)
+            if found and not entry.points:
+                break  # a promotion, or a new estimate: a step of its own
             found.append((id, entry))
             reached += entry.points
             if forking.is_enough(before, found):

@@ -73,7 +73,8 @@ def replayed_exactly(before: Loaded, entries: Sequence[tuple[EntryId, Entry]]) -
                 matched.append(replace(each, first=points + each.first, accepted=accepted))
         last, points = id, points + here
     changed = after.spec if after.spec is not before.spec else None
-    entry = Entry(Kind.POINTS, after.counters, after.status, points, replaced=replaced, spec=changed)
+    kind, fit = (entry.kind, entry.fit) if not points else (Kind.POINTS, None)
+    entry = Entry(kind, after.counters, after.status, points, replaced=replaced, spec=changed, fit=fit)
     entry = replace(entry, matched=tuple(matched))
     if batches and before.spec.keep_points:
         entry = replace(entry, batch=rows.joined(batches), predicted=np.concatenate(predicted))
@@ -89,7 +90,7 @@ def is_enough(before: Loaded, entries: list[tuple[EntryId, Entry]]) -> bool:
     """Whether these are one step. At most one of them replaces the learner, the last."""
     _, last = entries[-1]
     points = sum(entry.points for _, entry in entries)
-    return points >= step_size(before) or last.replaced is not None or last.spec is not None
+    return points >= step_size(before) or last.replaced is not None or not last.points
 
 
 def learned_anew(before: Loaded, batch: Batch, past: Batch | None) -> Change:

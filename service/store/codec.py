@@ -8,7 +8,7 @@ The state, a hash:
     c<i>                    row i of the confusion matrix
     learner, learner_at     the encoded learner, and the log entry behind which it stands
     checkpoints             ids of the entries that carry one
-    answers, recent         kept by lua/commit.lua
+    answers, recent, blocks kept by lua/commit.lua
 
 An entry of the log:
     kind, commit, head      what it is, the commit's id, the head after it

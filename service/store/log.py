@@ -55,11 +55,11 @@ class Log:
             blocks = await self.blocks(spec.id, [name for record in page for name in record.blocks("rows")])
             for record in page:
                 begin, end = record.id.observed - record.points, record.id.observed
-                if begin >= stop:
-                    return first, b"".join(parts)
                 data = codec.record_rows(record, spec, blocks)
                 if data is None or begin > reached:  # what lies before it is not kept
                     parts, first = [], end if data is None else begin
+                if begin >= stop:
+                    return first, b"".join(parts)
                 if data is not None:
                     parts.append(data[max(start - begin, 0) * size : (stop - begin) * size])
                 reached = end

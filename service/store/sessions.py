@@ -79,6 +79,8 @@ class Store:
         loaded = replace(loaded, learner_bytes=len(learner))
         fields = codec.state_fields(None, loaded, learner)
         fields += ["revision", loaded.revision, "entries", newest.number, "learner_at", str(newest)]
+        if written.blocks:
+            fields += ["blocks", 1]
         if loaded.checkpoints:
             fields += ["checkpoints", "".join(f"{id} " for id in loaded.checkpoints)]
         lengths = (len(fields), len(written.fields), len(written.blocks))

@@ -28,7 +28,10 @@ local has_entry = first_block > first_entry
 
 local now = redis.call('HMGET', state, 'revision', 'entries', 'head', 'answers', 'recent', 'blocks')
 local revision, entries, head = now[1], tonumber(now[2]), now[3]
-if not revision then return {GONE} end
+if not revision then
+  for i = first_block, first_learned - 1 do redis.call('HDEL', blocks, ARGV[i]) end -- sent before it, for nothing
+  return {GONE}
+end
 local newest = observed_of(head) .. '-' .. entries
 
 -- Was it this very commit that came between? Then it is the first after `known` that changed the revision.

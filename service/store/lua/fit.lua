@@ -11,10 +11,15 @@ local function drop(points)
   local i = 0
   while points and redis.call('HDEL', fit_points, points, points .. ':' .. i) > 0 do i = i + 1 end
 end
--- A new status is an entry of the log, which does not change the revision: observes go on undisturbed. While a log is
--- to be repaired it is not told of there.
-local function enter(status)
-  set('status', status)
+-- A new status, with what else is known of the fit by then ({field, value, ...}) in one write; then an entry of the log,
+-- which does not change the revision: observes go on undisturbed. While a log is to be repaired it is not told of there.
+local function enter(status, known)
+  local fields = {fit .. ':status', status}
+  for i = 1, #known, 2 do
+    fields[#fields + 1] = fit .. ':' .. known[i]
+    fields[#fields + 1] = known[i + 1]
+  end
+  redis.call('HSET', fits, unpack(fields))
   local head, entries = unpack(redis.call('HMGET', state, 'head', 'entries'))
   if not head then return end
   local observed = observed_of(head)

@@ -6,12 +6,12 @@ local fit_models = KEYS[5]
 local status = get('status')
 if not status then return 0 end
 if status == 'cancelled' then return 2 end
-drop(get('points'))
 if status == 'queued' or status == 'running' then
-  set('finished', now())
-  enter('cancelled')
+  enter('cancelled', {'finished', now()})
+  drop(get('points'))
   return 2
 end
+drop(get('points'))
 redis.call('HDEL', fit_models, fit)
 for _, field in ipairs(redis.call('HKEYS', fits)) do
   if string.sub(field, 1, #fit + 1) == fit .. ':' then redis.call('HDEL', fits, field) end

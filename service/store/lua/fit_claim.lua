@@ -10,15 +10,10 @@ if status ~= 'queued' and status ~= 'running' then return 0 end
 local left = status == 'running' and get('lease') - now() or 0
 if left > 0 then return left end
 if redis.call('HINCRBY', fits, fit .. ':attempts', 1) > tonumber(most) then
-  set('failure', '{"type":"/problems/fit-failed","detail":"its worker died ' .. most .. ' times"}')
-  set('finished', now())
+  local failure = '{"type":"/problems/fit-failed","detail":"its worker died ' .. most .. ' times"}'
+  enter('failed', {'failure', failure, 'finished', now()})
   drop(get('points'))
-  enter('failed')
   return 0
 end
-set('owner', owner)
-set('lease', now() + lease)
-set('started', now())
-set('progress', 0)
-enter('running')
+enter('running', {'owner', owner, 'lease', now() + lease, 'started', now(), 'progress', 0})
 return {get('recipe'), get('points'), get('pieces')}

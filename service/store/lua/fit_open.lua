@@ -34,16 +34,14 @@ if #order >= tonumber(most) then
   redis.call('HDEL', fit_models, order[oldest])
   table.remove(order, oldest)
 end
-order[#order + 1] = fit
+local listed = false
+for _, id in ipairs(order) do listed = listed or id == fit end
+if not listed then order[#order + 1] = fit end
 redis.call('HSET', fits, 'order', table.concat(order, ' '))
-set('fingerprint', fingerprint)
-set('recipe', recipe)
-set('created', now())
-set('attempts', 0)
-set('progress', 0)
-set('points', points)
-set('pieces', pieces)
-enter('queued')
+enter('queued', {
+  'fingerprint', fingerprint, 'recipe', recipe, 'created', now(), 'attempts', 0, 'progress', 0,
+  'points', points, 'pieces', pieces,
+})
 if tonumber(ttl) > 0 then
   for i = 1, #KEYS do redis.call('EXPIRE', KEYS[i], ttl) end
 end

@@ -6,18 +6,16 @@ local fit_models = KEYS[5]
 local _, owner, status, field, value, model = unpack(ARGV)
 if get('status') ~= 'running' or get('owner') ~= owner then return 0 end
 if status == 'queued' then
-  set('lease', 0)
-  enter('queued')
+  enter('queued', {'lease', 0})
   return 1
 end
-set(field, value)
-set('finished', now())
+local known = {field, value, 'finished', now()}
 if status == 'done' then
-  set('progress', 1)
   redis.call('HSET', fit_models, fit, model)
   local left = redis.call('PTTL', fits)
   if left > 0 then redis.call('PEXPIRE', fit_models, left) end
+  known = {field, value, 'finished', now(), 'progress', 1}
 end
+enter(status, known)
 drop(get('points'))
-enter(status)
 return 1
