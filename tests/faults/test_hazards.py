@@ -369,7 +369,7 @@ def test_a_commit_does_all_that_is_to_be_stopped(
             generations = [fields(store, answers_key(SID, generation)) for generation in (0, 1)]
             assert generations == [{NEW_KEY}, set(OLD_KEYS[2:])]  # the first had the older keys
             names = fields(store, blocks_key(SID))
-            assert names == {name for r in case.after.entries for name in r.blocks()} != set()
+            assert set() < names <= {name for r in case.after.entries for name in r.blocks()}  # they go a commit sooner
             case.backup.restore()
             assert not names >= fields(store, blocks_key(SID))
             assert store.hget(ids_key(SID), '"aged"') is not None

@@ -8,22 +8,22 @@
 --
 -- KEYS  every key of the session; the first seven will do if no ids are learned and the time to live is 0
 -- ARGV  commit id; expected revision; id of the newest entry known to the sender; 1 if it was sent before;
---       points learned after it; position behind which entries may go; time to live (0 as it is, -1 none); how many
---       settled ids to remember; 1 if the learner is among the state fields; 1 if the entry carries a checkpoint; ids of
+--       points learned after it; positions before which entries may go, and blocks; time to live (0 as it is, -1 none);
+--       how many settled ids to remember; 1 if the learner is among the state fields; 1 if the entry carries a checkpoint; ids of
 --       the checkpoints that stay beside it; lengths of four lists, then the lists: state fields, entry fields, fields
 --       of `blocks` that the entry refers to, ids whose late labels are learned; then idempotency keys and answers
 -- Reply number of the newest entry: committed · {REPLAYED, position, answer, ...} these requests were answered before
 --       {CONFLICT} · {GONE} · {AMBIGUOUS} sent before, and what became of it can no longer be told
 --       {NO_BLOCK} a block that the entry refers to is not there · {STOPPED} one before it was, in the middle: repair first
 local state, log, _, answers_0, answers_1, blocks, block_order, ids, waiting, settled = unpack(KEYS, 1, 10)
-local commit_id, expected, known, again, observed, floor, ttl, keep_ids = unpack(ARGV, 1, 8)
-local stores_learner, checkpointed, checkpoints = unpack(ARGV, 9, 11)
+local commit_id, expected, known, again, observed, entries_floor, blocks_floor, ttl, keep_ids = unpack(ARGV, 1, 9)
+local stores_learner, checkpointed, checkpoints = unpack(ARGV, 10, 12)
 
 -- Where the lists begin. They are not copied into tables: that costs as much as a small write.
-local first_field, first_entry = 16, 16 + ARGV[12]
-local first_block = first_entry + ARGV[13]
-local first_learned = first_block + ARGV[14]
-local first_answer = first_learned + ARGV[15]
+local first_field, first_entry = 17, 17 + ARGV[13]
+local first_block = first_entry + ARGV[14]
+local first_learned = first_block + ARGV[15]
+local first_answer = first_learned + ARGV[16]
 local has_entry = first_block > first_entry
 
 local now = redis.call('HMGET', state, 'revision', 'entries', 'head', 'answers', 'recent', 'blocks')
@@ -88,7 +88,7 @@ if has_entry then
   -- positions of the entries at the last two multiples of 64.
   local older, newer = string.match(now[5] or '0 0', '^(%d+) (%d+)$')
   if number % 64 == 0 then put('recent', newer .. ' ' .. observed) end
-  local minid = math.min(tonumber(floor), tonumber(older)) .. '-0'
+  local minid = math.min(tonumber(entries_floor), tonumber(older)) .. '-0'
   redis.call('XADD', log, 'MINID', '~', minid, id, unpack(ARGV, first_entry, first_block - 1))
   for i = first_block, first_learned - 1 do redis.call('RPUSH', block_order, observed .. ' ' .. ARGV[i]) end
   if first_learned > first_block and now[6] ~= '1' then put('blocks', '1') end
@@ -143,11 +143,12 @@ if first_answer > first_learned then
   end
 end
 if now[6] == '1' or first_learned > first_block then
-  local oldest = redis.call('LINDEX', block_order, 0)
-  while oldest and tonumber(observed_of(oldest)) < tonumber(floor) do
-    redis.call('HDEL', blocks, string.match(oldest, ' (.*)$'))
+  local function oldest_block() return string.match(redis.call('LINDEX', block_order, 0) or '', '^(%d+) (.*)$') end
+  local position, name = oldest_block()
+  while name and tonumber(position) < tonumber(blocks_floor) do
+    redis.call('HDEL', blocks, name)
     redis.call('LPOP', block_order)
-    oldest = redis.call('LINDEX', block_order, 0)
+    position, name = oldest_block()
   end
   -- Blocks whose commit never came. Their names begin with the second they were sent in.
   if redis.call('HLEN', blocks) > redis.call('LLEN', block_order) + STRAY_BLOCKS then
