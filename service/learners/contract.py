@@ -5,14 +5,19 @@
     predict(state, X)                         the sign of the score, sgn(0) = +1
     observe(state, X, y, until_change=False)  predict, then learn, each point in order: an Outcome
 
-Points come in the session's own ball (curvature −c); scores leave in its units.
+Points come in the session's own ball (curvature −c); scores leave in its units. AXES names the axes of the state's
+arrays: the same letter is the same length everywhere in a state, "members" is how many members it has.
+
+A learner of two classes takes signs and gives a score a point; one of K classes takes indices 0 … K−1 and gives K, of
+which the largest decides, the first of equals. Some have probabilities(state, X), n×K, whose rows sum to one.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +27,8 @@ from service.geometry import Array, require_ball
 
 S = TypeVar("S")
 Signs = NDArray[np.int8]
+Counts = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,13 @@ class Outcome(Generic[S]):
 
     state: S
     scores: Array  # before each point was learned
-    changed: NDArray[np.bool_]  # which points changed the classifier
+    changed: Flags  # which points changed the classifier that answers
+    updates: Flags | None = None  # which points the learner was updated by, where those are not the same
+
+    @property
+    def updated(self) -> Flags:
+        """Which points count as updates, k: those the theorems bound"""
+        return self.changed if self.updates is None else self.updates
 
     @property
     def accepted(self) -> int:
@@ -43,6 +56,11 @@ class Learner(Protocol[S]):
     def score(self, state: S, X: ArrayLike) -> Array: ...
     def predict(self, state: S, X: ArrayLike) -> NDArray[Any]: ...
     def observe(self, state: S, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[S]: ...
+
+
+def learner_of(state: S) -> Learner[S]:
+    """The module that a state comes from"""
+    return cast(Learner[S], sys.modules[type(state).__module__])
 
 
 def unit_points(X: ArrayLike, d: int, c: float) -> Array:

@@ -38,7 +38,7 @@ _floats, _square, _flags = types.float64[::1], types.float64[:, ::1], types.bool
 _f8, _i8, _yes = types.float64, types.int64, types.boolean
 
 
-def _compiled(*signature: Any) -> Callable[[F], F]:
+def compiled(*signature: Any) -> Callable[[F], F]:
     """Compile now (or load from the cache), without the GIL. With a signature nothing compiles later."""
 
     def wrap(function: F) -> F:
@@ -47,7 +47,7 @@ def _compiled(*signature: Any) -> Callable[[F], F]:
     return wrap
 
 
-@_compiled()
+@compiled()
 def _products(x: Floats, p: Floats, w: Floats) -> tuple[float, float, float]:
     """⟨w,s⟩, ‖s‖², ‖x‖² with s = x − p, in one pass"""
     ws, ss, xx = 0.0, 0.0, 0.0
@@ -59,7 +59,7 @@ def _products(x: Floats, p: Floats, w: Floats) -> tuple[float, float, float]:
     return ws, ss, xx
 
 
-@_compiled()
+@compiled()
 def _dot(x: Floats, y: Floats) -> float:
     total = 0.0
     for j in range(x.size):
@@ -67,7 +67,7 @@ def _dot(x: Floats, y: Floats) -> float:
     return total
 
 
-@_compiled()
+@compiled()
 def _lift(x: Floats, p: Floats, ss: float, gap: float, room: float, z: Floats) -> None:
     """z = 2(s − ‖s‖² p/(1−‖p‖²))/(1−‖x‖²), with gap = 1−‖p‖² and room = 1−‖x‖²"""
     for j in range(x.size):
@@ -77,7 +77,7 @@ def _lift(x: Floats, p: Floats, ss: float, gap: float, room: float, z: Floats) -
 # ---------------------------------------------------------------------------------- perceptron
 
 
-@_compiled(_floats(_matrix, _vector, _vector))
+@compiled(_floats(_matrix, _vector, _vector))
 def lifted_ratios(X: Floats, p: Floats, w: Floats) -> Floats:
     """⟨w,z⟩/‖w‖ of every row, 0 when w = 0:  ⟨w,z⟩ = 2(⟨w,s⟩ − ‖s‖²⟨w,p⟩/(1−‖p‖²))/(1−‖x‖²)"""
     gap, norm, wp = 1 - _dot(p, p), math.sqrt(_dot(w, w)), _dot(w, p)
@@ -89,7 +89,7 @@ def lifted_ratios(X: Floats, p: Floats, w: Floats) -> Floats:
     return ratios
 
 
-@_compiled(types.Tuple((_i8, _floats, _i8, _f8, _floats, _flags))(_matrix, _signs, _vector, _vector, _i8, _f8, _yes))
+@compiled(types.Tuple((_i8, _floats, _i8, _f8, _floats, _flags))(_matrix, _signs, _vector, _vector, _i8, _f8, _yes))
 def perceptron(
     X: Floats, y: Signs, p: Floats, w0: Floats, k: int, reach: float, until_change: bool
 ) -> tuple[int, Floats, int, float, Floats, Flags]:
@@ -118,7 +118,7 @@ def perceptron(
 # ---------------------------------------------------------------------------------- second order
 
 
-@_compiled()
+@compiled()
 def _rank_one(U: Floats, x: Floats, n: int) -> None:
     """U ← the triangular U' with U'ᵀU' = UᵀU + x xᵀ, by Givens rotations on the leading n; x is used up."""
     for j in range(n):
@@ -132,7 +132,7 @@ def _rank_one(U: Floats, x: Floats, n: int) -> None:
                 x[i] = cos * x[i] - sin * upper
 
 
-@_compiled()
+@compiled()
 def _solve(U: Floats, b: Floats, n: int) -> None:
     """b ← (UᵀU)⁻¹ b on the leading n, by two triangular solves"""
     for j in range(n):
@@ -154,7 +154,7 @@ def _solve(U: Floats, b: Floats, n: int) -> None:
         b[j] = (b[j] - (t0 + t1 + t2 + t3)) / U[j, j]
 
 
-@_compiled()
+@compiled()
 def _residual(z: Floats, basis: Floats, rank: int, b: Floats, e: Floats) -> float:
     """b = the coordinates of z in the orthonormal rows of the basis, e = what is left of z; returns ‖e‖.
 
@@ -171,7 +171,7 @@ def _residual(z: Floats, basis: Floats, rank: int, b: Floats, e: Floats) -> floa
     return math.sqrt(_dot(e, e))
 
 
-@_compiled(_floats(_matrix, _vector, _vector, _matrix, _i8, _f8))
+@compiled(_floats(_matrix, _vector, _vector, _matrix, _i8, _f8))
 def spanned_ratios(X: Floats, p: Floats, w: Floats, basis: Floats, rank: int, tolerance: float) -> Floats:
     """⟨w,z⟩/‖w‖ of every row, and exactly 0 for a z outside the span of the basis"""
     n, d = X.shape
@@ -187,7 +187,7 @@ def spanned_ratios(X: Floats, p: Floats, w: Floats, basis: Floats, rank: int, to
     return ratios
 
 
-@_compiled(
+@compiled(
     types.Tuple((_i8, _floats, _floats, _square, _square, _i8, _i8, _f8, _floats, _flags))(
         _matrix, _signs, _vector, _vector, _vector, _matrix, _matrix, _i8, _f8, _i8, _f8, _yes
     )
@@ -271,7 +271,7 @@ def second_order(
 # ---------------------------------------------------------------------------------- strategic
 
 
-@_compiled()
+@compiled()
 def _strategic_score(
     ws: float, ss: float, xx: float, gap: float, wp: float, norm: float, alpha: float, tolerance: float
 ) -> tuple[float, float, float]:
@@ -288,7 +288,7 @@ def _strategic_score(
     return score, stretch, r
 
 
-@_compiled(_floats(_matrix, _vector, _vector, _f8, _f8))
+@compiled(_floats(_matrix, _vector, _vector, _f8, _f8))
 def strategic_scores(X: Floats, p: Floats, w: Floats, alpha: float, tolerance: float) -> Floats:
     gap, norm, wp = 1 - _dot(p, p), math.sqrt(_dot(w, w)), _dot(w, p)
     scores = np.empty(X.shape[0])
@@ -298,7 +298,7 @@ def strategic_scores(X: Floats, p: Floats, w: Floats, alpha: float, tolerance: f
     return scores
 
 
-@_compiled(
+@compiled(
     types.Tuple((_i8, _floats, _f8, _floats, _i8, _f8, _floats, _flags))(
         _matrix, _signs, _vector, _vector, _f8, _f8, _vector, _yes, _f8, _i8, _f8, _yes
     )
@@ -361,7 +361,7 @@ def strategic(
 # ---------------------------------------------------------------------------------- hyperboloid
 
 
-@_compiled()
+@compiled()
 def _minkowski(x: Floats, w: Floats) -> tuple[float, float]:
     """[w,h] = (2⟨w_s,x⟩ − w₀(1+‖x‖²))/(1−‖x‖²) for the point h of the hyperboloid over x; and ‖x‖²"""
     wx, xx = 0.0, 0.0
@@ -371,7 +371,7 @@ def _minkowski(x: Floats, w: Floats) -> tuple[float, float]:
     return (2 * wx - w[0] * (1 + xx)) / (1 - xx), xx
 
 
-@_compiled()
+@compiled()
 def _length(w: Floats) -> float:
     """√[w,w] of a spacelike w, else the Euclidean ‖w‖: a timelike w has no hyperplane to be distant from"""
     space = 0.0
@@ -381,7 +381,7 @@ def _length(w: Floats) -> float:
     return math.sqrt(space - time) if space > time else math.sqrt(space + time)
 
 
-@_compiled(_floats(_matrix, _vector))
+@compiled(_floats(_matrix, _vector))
 def hyperboloid_ratios(X: Floats, w: Floats) -> Floats:
     length = _length(w)
     ratios = np.zeros(X.shape[0])
@@ -391,7 +391,7 @@ def hyperboloid_ratios(X: Floats, w: Floats) -> Floats:
     return ratios
 
 
-@_compiled(types.Tuple((_i8, _floats, _i8, _f8, _floats, _flags))(_matrix, _signs, _vector, _i8, _f8, _yes))
+@compiled(types.Tuple((_i8, _floats, _i8, _f8, _floats, _flags))(_matrix, _signs, _vector, _i8, _f8, _yes))
 def hyperboloid(
     X: Floats, y: Signs, w0: Floats, k: int, reach: float, until_change: bool
 ) -> tuple[int, Floats, int, float, Floats, Flags]:
@@ -417,7 +417,7 @@ def hyperboloid(
     return n, w, k, reach, ratios, changed
 
 
-@_compiled(
+@compiled(
     types.Tuple((types.uint8[::1], _i8, _i8, _i8, _f8, _f8, types.int64[::1], types.int64[::1]))(
         types.Array(types.boolean, 1, "C", readonly=True),
         types.Array(types.uint8, 1, "C", readonly=True),

@@ -49,6 +49,9 @@ class State:
     reach: float  # max sinh²(r/2), r = d(p, x)
 
 
+AXES = {"p": ("d",), "w": ("d",), "start": ("d",), "evidence": ("m",)}
+
+
 def init(p: ArrayLike, *, budget: float, c: float = 1.0, estimate: bool = False, w: ArrayLike | None = None) -> State:
     """`budget` is α; with `estimate`, where its estimate starts: better too high than too low."""
     if not 0 < budget < math.inf:
@@ -70,11 +73,12 @@ def predict(state: State, X: ArrayLike) -> Signs:
 def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[State]:
     """With `until_change` the points answer this very classifier, and are evidence of the budget."""
     X = unit_points(X, state.p.size, state.c)
+    y = sign_labels(y, len(X))
     # an agent whose best response would leave the ball's radius limit stays: that is no evidence
     far = RADIUS_LIMIT - float(distance(np.zeros_like(state.p), state.p))
     n, w, alpha, evidence, k, reach, scores, changed = loops.strategic(
         X,
-        sign_labels(y, len(X)),
+        y,
         state.p,
         state.w,
         state.alpha,
@@ -87,4 +91,4 @@ def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = Fa
         until_change,
     )
     learned = replace(state, w=w, alpha=alpha, evidence=evidence, k=k, reach=reach)
-    return Outcome(learned, scores[:n] / math.sqrt(state.c), changed[:n])
+    return Outcome(learned, scores[:n] / math.sqrt(state.c), changed[:n], updates=signs(scores[:n]) != y[:n])
