@@ -28,7 +28,7 @@ from service.errors import (
     UnknownLabel,
 )
 from service.geometry import Array
-from service.learners import LEARNERS, encode, hyperboloid, one_vs_rest, perceptron, second_order, strategic
+from service.learners import LEARNERS, encode, hemisphere, hyperboloid, one_vs_rest, perceptron, second_order, strategic
 from tests.strategies import points
 from tests.streams import flipped, separable
 
@@ -62,14 +62,30 @@ CASES = {
         one_vs_rest, lambda: one_vs_rest.init([perceptron.init(k * P3, w=W3[k]) for k in range(3)]), (0, 1, 2)
     ),
     "one vs rest, hyperboloid": Case(one_vs_rest, lambda: one_vs_rest.init([hyperboloid.init(3)] * 3), (0, 1, 2)),
+    "hemisphere, first order": Case(hemisphere, lambda: hemisphere.init(3, a=math.inf)),
+    "hemisphere, last iterate": Case(hemisphere, lambda: hemisphere.init(3, a=math.inf, average=False)),
+    "hemisphere, a=1, c=4": Case(hemisphere, lambda: hemisphere.init(3, c=4.0)),
+    "hemisphere, a=0": Case(hemisphere, lambda: hemisphere.init(3, a=0.0)),
+    "hemisphere, a=0, last iterate": Case(hemisphere, lambda: hemisphere.init(3, a=0.0, average=False)),
+    "hemisphere, promoted": Case(hemisphere, lambda: hemisphere.init(3, W=[1.0, 2.0, 0.0, -1.0, 0.5], points=30)),
+    "hemisphere, four classes": Case(hemisphere, lambda: hemisphere.init(3, classes=4), (0, 1, 2, 3)),
+    "hemisphere, three classes, a=0, last iterate": Case(
+        hemisphere, lambda: hemisphere.init(3, classes=3, a=0.0, average=False), (0, 1, 2)
+    ),
 }
+#: learners whose answer changes on its own mistakes and on nothing else
+LAST_ITERATES = [
+    case
+    for name, case in CASES.items()
+    if case.learner is not hemisphere or ("last iterate" in name and len(case.classes) == 2)
+]
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
 
 def stream(case: Case, seed: int, n: int) -> tuple[Array, Any]:
     """Points of the ball, a few at the reference point itself and some twice; labels at random: many mistakes."""
     rng = np.random.default_rng(seed)
-    c = 1.0 if case.learner is one_vs_rest else case.first().c
+    c = getattr(case.first(), "c", 1.0)
     X = points(rng, n, 3, 4.0) / math.sqrt(c)
     X[rng.uniform(size=n) < 0.05] = P3 / math.sqrt(c)
     X[n // 2 : n // 2 + n // 8] = X[: n // 8]
@@ -87,15 +103,17 @@ def test_a_batch_is_a_fold_of_singles_however_it_is_cut(case: Case, seed: int, c
     X, y = stream(case, seed, 80)
     whole = case.learner.observe(case.first(), X, y)
     for edges in ([0, *sorted(cuts), 80], range(81)):
-        state, scores, changed = case.first(), [], []
+        state, scores, changed, updated = case.first(), [], [], []
         for i, j in itertools.pairwise(edges):
             outcome = case.learner.observe(state, X[i:j], y[i:j])
             state = outcome.state
             scores.append(outcome.scores)
             changed.append(outcome.changed)
+            updated.append(outcome.updated)
         assert same(state, whole.state)
         assert np.array_equal(np.concatenate(scores), whole.scores)
         assert np.array_equal(np.concatenate(changed), whole.changed)
+        assert np.array_equal(np.concatenate(updated), whole.updated)
     assert whole.changed.any()
 
 
@@ -133,7 +151,7 @@ def test_scores_are_those_before_each_point_was_learned_and_rows_are_independent
     assert np.array_equal(case.learner.score(state, np.asfortranarray(X)), batch)
 
 
-@every_case
+@pytest.mark.parametrize("case", LAST_ITERATES)
 def test_a_change_is_a_wrong_prediction_and_sgn_0_is_positive(case: Case) -> None:
     X, y = stream(case, 2, 60)
     outcome = case.learner.observe(case.first(), X, y)
@@ -142,6 +160,7 @@ def test_a_change_is_a_wrong_prediction_and_sgn_0_is_positive(case: Case) -> Non
     else:
         wrong = np.where(outcome.scores >= 0, 1, -1) != y
     assert np.array_equal(wrong, outcome.changed)
+    assert np.array_equal(wrong, outcome.updated)
 
 
 @every_case
@@ -157,7 +176,7 @@ def test_inputs_are_untouched_and_predict_is_pure(case: Case) -> None:
     assert same(state, kept)
     assert np.array_equal(X, kept_X)
     assert np.array_equal(y, kept_y)
-    if case.learner is one_vs_rest:
+    if len(case.classes) > 2:
         assert np.array_equal(first, np.argmax(case.learner.score(state, X), axis=1))
     else:
         assert np.array_equal(first, np.where(case.learner.score(state, X) >= 0, 1, -1))
@@ -218,6 +237,15 @@ def test_bad_parameters_are_named() -> None:
         lambda: hyperboloid.init(0),
         lambda: hyperboloid.init(2, c=-1.0),
         lambda: one_vs_rest.init([perceptron.init(P3)]),
+        lambda: hemisphere.init(0),
+        lambda: hemisphere.init(2, c=0.0),
+        lambda: hemisphere.init(2, a=-1.0),
+        lambda: hemisphere.init(2, a=math.nan),
+        lambda: hemisphere.init(2, classes=1.5),  # type: ignore[arg-type]
+        lambda: hemisphere.init(2, classes=0),
+        lambda: hemisphere.init(2, points=-1),
+        lambda: hemisphere.init(2, a=0.0, W=[1.0, 0.0, 0.0, 0.0]),
+        lambda: hemisphere.init(2, classes=3, W=np.ones((2, 4))),
         lambda: one_vs_rest.init([perceptron.init(P3), hyperboloid.init(3)]),
         lambda: one_vs_rest.init([strategic.init(P3, budget=1.0)] * 3),  # type: ignore[list-item]
     ):
@@ -236,6 +264,10 @@ def test_bad_parameters_are_named() -> None:
         for wrong in (math.nan, math.inf):
             with pytest.raises(NonFinite):
                 first([0.0, wrong, 1.0])
+    with pytest.raises(DimensionMismatch):
+        hemisphere.init(2, W=[1.0, 2.0, 3.0])
+    with pytest.raises(NonFinite):
+        hemisphere.init(1, W=[1.0, 2.0, math.nan])
     with pytest.raises(PointOutsideBall):
         perceptron.init([2.0, 0.0])
 

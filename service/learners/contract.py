@@ -89,6 +89,22 @@ def weights(w: ArrayLike | None, d: int) -> Array:
     return given
 
 
+def row_weights(W: ArrayLike | None, d: int, rows: int, c: float) -> Array:
+    """Rows of d + 2 finite weights on φ, the hemisphere coordinates of d dimensions; none: zeros"""
+    if not isinstance(d, int) or d < 1:
+        raise InvalidParameter("dimension", d, "a positive integer")
+    if not isinstance(rows, int) or rows < 1:
+        raise InvalidParameter("classes", rows, "two or more")
+    if not 0 < c < math.inf:
+        raise InvalidParameter("curvature c", c, "a positive number")
+    if W is None:
+        return np.zeros((rows, d + 2))
+    given = np.atleast_2d(np.array(W, dtype=np.float64))
+    if given.shape[0] != rows:
+        raise InvalidParameter("weights", f"{given.shape[0]} rows", f"{rows} rows, one a boundary")
+    return np.stack([weights(row, d + 2) for row in given])
+
+
 def sign_labels(y: ArrayLike, n: int) -> Signs:
     """n labels out of −1 and +1; the first that is neither is named."""
     given = _numbers(y, n)

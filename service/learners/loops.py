@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Counts = NDArray[np.int64]
 Signs = NDArray[np.int8]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -171,6 +172,48 @@ def _residual(z: Floats, basis: Floats, rank: int, b: Floats, e: Floats) -> floa
     return math.sqrt(_dot(e, e))
 
 
+@compiled()
+def _refactor(U: Floats, basis: Floats, rank: int, b: Floats, e: Floats, left: float) -> int:
+    """A ← A + z zᵀ, with b the coordinates of z (in the basis while rank < d), left = ‖e‖ > 0 if z is outside the span
+
+    b is used up. Returns the new rank; once the span is whole, U is in the ambient coordinates, for good.
+    """
+    d, was = U.shape[0], rank
+    if left > 0:
+        for j in range(d):
+            basis[rank, j] = e[j] / left
+        b[rank] = left
+        rank += 1
+    _rank_one(U, b, rank)
+    if was < d and rank == d:
+        rows = np.zeros((d, d))
+        for m in range(d):
+            for h in range(m, d):
+                for j in range(d):
+                    rows[m, j] += U[m, h] * basis[h, j]
+        U[:, :] = 0.0
+        for m in range(d):
+            _rank_one(U, rows[m], d)
+    return rank
+
+
+@compiled()
+def _weights(U: Floats, basis: Floats, rank: int, xi: Floats, b: Floats, w: Floats) -> None:
+    """w ← A⁺ξ; b is scratch"""
+    d = U.shape[0]
+    if rank == d:
+        w[:] = xi
+        _solve(U, w, d)
+        return
+    for m in range(rank):
+        b[m] = _dot(basis[m], xi)
+    _solve(U, b, rank)
+    w[:] = 0.0
+    for m in range(rank):
+        for j in range(d):
+            w[j] += b[m] * basis[m, j]
+
+
 @compiled(_floats(_matrix, _vector, _vector, _matrix, _i8, _f8))
 def spanned_ratios(X: Floats, p: Floats, w: Floats, basis: Floats, rank: int, tolerance: float) -> Floats:
     """⟨w,z⟩/‖w‖ of every row, and exactly 0 for a z outside the span of the basis"""
@@ -233,33 +276,8 @@ def second_order(
                 b[:] = z
             for j in range(d):
                 xi[j] += y[i] * z[j]
-            was = rank
-            if outside:
-                for j in range(d):
-                    basis[rank, j] = e[j] / left
-                b[rank] = left
-                rank += 1
-            _rank_one(U, b, rank)
-            if was < d and rank == d:  # the span is whole: back to the ambient coordinates, for good
-                rows = np.zeros((d, d))
-                for m in range(d):
-                    for h in range(m, d):
-                        for j in range(d):
-                            rows[m, j] += U[m, h] * basis[h, j]
-                U[:, :] = 0.0
-                for m in range(d):
-                    _rank_one(U, rows[m], d)
-            if rank == d:
-                w[:] = xi
-                _solve(U, w, d)
-            else:
-                for m in range(rank):
-                    b[m] = _dot(basis[m], xi)
-                _solve(U, b, rank)
-                w[:] = 0.0
-                for m in range(rank):
-                    for j in range(d):
-                        w[j] += b[m] * basis[m, j]
+            rank = _refactor(U, basis, rank, b, e, left if outside else 0.0)
+            _weights(U, basis, rank, xi, b, w)
             norm, wp = math.sqrt(_dot(w, w)), _dot(w, p)
             k += 1
             changed[i] = True
@@ -415,6 +433,167 @@ def hyperboloid(
             if until_change:
                 return i + 1, w, k, reach, ratios, changed
     return n, w, k, reach, ratios, changed
+
+
+# ---------------------------------------------------------------------------------- hemisphere
+
+
+@compiled()
+def _sphere_distance(s: float, room: float, w: Floats, root_c: float) -> float:
+    """The signed distance to {⟨w,φ⟩ = 0} where that is a sphere of the geometry, else ⟨w,φ⟩/‖w‖
+
+    With s = ⟨w,φ⟩, room = φ's last = 1/h₀, w = (b, n, t): h₀s = [ν,h] + t, ν = (−b, n), q = [ν,ν] = ‖n‖² − b².
+
+        q > 0   as far from the hyperplane of ν as sinh δ = −t/√q:  asinh([ν,h]/√q) − asinh(−t/√q)
+        q < 0   a ball about the point of ν, cosh ρ = ∓t/√−q ≥ 1:   ±(d − ρ),  cosh d = cosh ρ ± h₀s/√−q
+        q = 0   a horosphere:                                        ±ln([ν,h]/−t)
+
+    Each is written as a function of h₀s, which vanishes with it and has its sign; distances are in units of √c.
+    """
+    D = w.size
+    b, t, nn = w[0], w[D - 1], 0.0
+    for j in range(1, D - 1):
+        nn += w[j] * w[j]
+    norm = math.sqrt(b * b + nn + t * t)
+    if norm == 0 or s == 0:
+        return 0.0
+    plain, q, rise, value = s / norm, nn - b * b, s / room, 0.0
+    side = 1.0 if b > 0 else -1.0
+    if q > 0:
+        root = math.sqrt(q)
+        low, step = -t / root, rise / root
+        high = low + step
+        if (low > 0) == (high > 0):
+            value = math.asinh(
+                step * (high + low) / (high * math.sqrt(1 + low * low) + low * math.sqrt(1 + high * high))
+            )
+        else:
+            value = math.asinh(high) - math.asinh(low)
+    elif q < 0:
+        root = math.sqrt(-q)
+        near = -side * t / root
+        if near >= 1:
+            far = max(near + side * rise / root, 1.0)
+            middle = (math.acosh(far) + math.acosh(near)) / 2
+            value = 2 * math.asinh(rise / root / (2 * math.sinh(middle)))
+    elif -side * t > 0:
+        value = side * math.log1p(-rise / t)
+    return value / root_c if (value > 0) == (s > 0) and value != 0 and math.isfinite(value) else plain
+
+
+@compiled()
+def _spanned(
+    f: Floats, w: Floats, basis: Floats, rank: int, tolerance: float, b: Floats, e: Floats
+) -> tuple[float, float]:
+    """⟨w,f⟩ and 0; where f is outside the span of the basis, 0 and what is left of it beside the span"""
+    if rank < f.size:
+        left = _residual(f, basis, rank, b, e)
+        if left > tolerance * math.sqrt(_dot(f, f)):
+            return 0.0, left
+    return _dot(w, f), 0.0
+
+
+_cube, _some = types.float64[:, :, ::1], types.int64[::1]
+_cubes = types.Array(types.float64, 3, "C", readonly=True)
+_indices = types.Array(types.int64, 1, "C", readonly=True)
+
+
+@compiled(_square(_matrix, _matrix, _cubes, _indices, _f8, _yes, _f8))
+def hemisphere_scores(
+    F: Floats, rule: Floats, basis: Floats, rank: Counts, tolerance: float, spanned: bool, root_c: float
+) -> Floats:
+    """What the rule says of every row; `spanned`: exactly 0 of one outside the span of the mistakes"""
+    n, D = F.shape
+    rows = rule.shape[0]
+    b, e = np.empty(D), np.empty(D)
+    scores = np.empty((n, rows))
+    for i in range(n):
+        for r in range(rows):
+            if spanned:
+                scores[i, r] = _spanned(F[i], rule[r], basis[r], rank[r], tolerance, b, e)[0]
+            else:
+                scores[i, r] = _dot(rule[r], F[i])
+        if rows == 1:
+            scores[i, 0] = _sphere_distance(scores[i, 0], F[i, D - 1], rule[0], root_c)
+    return scores
+
+
+@compiled(
+    types.Tuple(
+        (_i8, _square, _square, _square, _square, _cube, _cube, _some, _some, _i8, _i8, _square, _flags, _flags)
+    )(
+        *(_matrix, _indices, _matrix, _matrix, _matrix, _matrix, _cubes, _cubes, _indices, _indices, _i8, _i8),
+        *(_yes, _f8, _f8, _yes),
+    )
+)
+def hemisphere(
+    F: Floats,
+    y: Counts,
+    weights: Floats,
+    lag0: Floats,
+    rule0: Floats,
+    xi0: Floats,
+    factor: Floats,
+    basis0: Floats,
+    rank0: Counts,
+    k0: Counts,
+    t: int,
+    last: int,
+    average: bool,
+    tolerance: float,
+    root_c: float,
+    until_change: bool,
+) -> tuple[int, Floats, Floats, Floats, Floats, Floats, Floats, Counts, Counts, int, int, Floats, Flags, Flags]:
+    """Each row of W its own perceptron, of first order where there are no factors; label r is positive for row r.
+
+    On a mistake of the last iterate A ← A + (t−1)ΔW; after it, and 2^j points after it, the rule is W − A/t.
+    Returns (points consumed, W, A, rule, ξ, U, basis, rank, k, t, t of the last update, scores, changed, updates).
+    """
+    n, D = F.shape
+    rows = weights.shape[0]
+    W, lag, rule, xi = weights.copy(), lag0.copy(), rule0.copy(), xi0.copy()
+    U, basis, rank, k = factor.copy(), basis0.copy(), rank0.copy(), k0.copy()
+    b, e, w = np.empty(D), np.empty(D), np.empty(D)
+    scores, changed, updates = np.empty((n, rows)), np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+    second, pseudo = U.shape[0] > 0, basis.shape[0] > 0
+    for i in range(n):
+        f = F[i]
+        t += 1
+        for r in range(rows):
+            if pseudo:
+                s, left = _spanned(f, W[r], basis[r], rank[r], tolerance, b, e)
+            else:
+                s, left = _dot(W[r], f), 0.0
+            scores[i, r] = _dot(rule[r], f) if average else s
+            if (s >= 0) != (y[i] == r):
+                sign = 1.0 if y[i] == r else -1.0
+                for j in range(D):
+                    xi[r, j] += sign * f[j]
+                if second:
+                    if rank[r] == D:
+                        b[:] = f
+                    rank[r] = _refactor(U[r], basis[r], rank[r], b, e, left)
+                    _weights(U[r], basis[r], rank[r], xi[r], b, w)
+                else:
+                    w[:] = xi[r]
+                for j in range(D):
+                    lag[r, j] += (t - 1) * (w[j] - W[r, j])
+                    W[r, j] = w[j]
+                k[r] += 1
+                updates[i] = True
+        if rows == 1:
+            scores[i, 0] = _sphere_distance(scores[i, 0], f[D - 1], rule[0], root_c)
+        if updates[i]:
+            last = t
+        since = t - last
+        if updates[i] or (average and last > 0 and since & (since - 1) == 0):
+            for r in range(rows):
+                for j in range(D):
+                    rule[r, j] = W[r, j] - lag[r, j] / t if average else W[r, j]
+            changed[i] = True
+            if until_change:
+                return i + 1, W, lag, rule, xi, U, basis, rank, k, t, last, scores, changed, updates
+    return n, W, lag, rule, xi, U, basis, rank, k, t, last, scores, changed, updates
 
 
 @compiled(

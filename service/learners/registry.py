@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from service.learners import hyperboloid, one_vs_rest, perceptron, second_order, strategic
+from service.learners import hemisphere, hyperboloid, one_vs_rest, perceptron, second_order, strategic
 
 LEARNERS: dict[str, ModuleType] = {
     "perceptron": perceptron,
@@ -12,4 +12,5 @@ LEARNERS: dict[str, ModuleType] = {
     "strategic": strategic,
     "hyperboloid": hyperboloid,
     "one_vs_rest": one_vs_rest,
+    "hemisphere": hemisphere,
 }
