@@ -7,7 +7,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -28,7 +28,18 @@ from service.errors import (
     UnknownLabel,
 )
 from service.geometry import Array
-from service.learners import LEARNERS, encode, hemisphere, hyperboloid, one_vs_rest, perceptron, second_order, strategic
+from service.learners import (
+    LEARNERS,
+    encode,
+    gaussian,
+    hemisphere,
+    hyperboloid,
+    one_vs_rest,
+    perceptron,
+    second_order,
+    softmax,
+    strategic,
+)
 from tests.strategies import points
 from tests.streams import flipped, separable
 
@@ -40,6 +51,15 @@ class Case(NamedTuple):
     learner: Any
     first: Callable[[], Any]
     classes: tuple[int, ...] = (-1, 1)
+
+
+def diagonals(state: Any) -> Any:
+    """A learner of few dimensions as it would be of many: without its full matrices"""
+    name = "inverse" if isinstance(state, softmax.State) else "factor"
+    full = getattr(state, name)
+    square = full if name == "inverse" else full**2
+    kept = np.ascontiguousarray(np.diagonal(square, axis1=1, axis2=2))
+    return replace(state, **{name: full[:0], "diagonal": kept})
 
 
 CASES = {
@@ -72,12 +92,24 @@ CASES = {
     "hemisphere, three classes, a=0, last iterate": Case(
         hemisphere, lambda: hemisphere.init(3, classes=3, a=0.0, average=False), (0, 1, 2)
     ),
+    "softmax": Case(softmax, lambda: softmax.init(3)),
+    "softmax, four classes, c=4": Case(softmax, lambda: softmax.init(3, classes=4, c=4.0), (0, 1, 2, 3)),
+    "softmax, promoted": Case(
+        softmax,
+        lambda: softmax.init(3, classes=3, W=np.eye(3, 5), points=points(np.random.default_rng(0), 30, 3, 3.0)),
+        (0, 1, 2),
+    ),
+    "softmax, diagonals": Case(softmax, lambda: diagonals(softmax.init(3, classes=3)), (0, 1, 2)),
+    "gaussian": Case(gaussian, lambda: gaussian.init(3)),
+    "gaussian, four classes, c=4": Case(gaussian, lambda: gaussian.init(3, classes=4, c=4.0), (0, 1, 2, 3)),
+    "gaussian, diagonals": Case(gaussian, lambda: diagonals(gaussian.init(3, classes=3)), (0, 1, 2)),
 }
+PERCEPTRONS = (perceptron, second_order, strategic, hyperboloid, one_vs_rest)
 #: learners whose answer changes on its own mistakes and on nothing else
 LAST_ITERATES = [
     case
     for name, case in CASES.items()
-    if case.learner is not hemisphere or ("last iterate" in name and len(case.classes) == 2)
+    if case.learner in PERCEPTRONS or ("last iterate" in name and len(case.classes) == 2)
 ]
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
@@ -246,6 +278,11 @@ def test_bad_parameters_are_named() -> None:
         lambda: hemisphere.init(2, points=-1),
         lambda: hemisphere.init(2, a=0.0, W=[1.0, 0.0, 0.0, 0.0]),
         lambda: hemisphere.init(2, classes=3, W=np.ones((2, 4))),
+        lambda: softmax.init(2, classes=0),
+        lambda: softmax.init(2, classes=3, W=np.ones((2, 4))),
+        lambda: gaussian.init(2, c=-1.0),
+        lambda: gaussian.merge(gaussian.init(2), gaussian.init(3)),
+        lambda: gaussian.merge(gaussian.init(2), gaussian.init(2, c=2.0)),
         lambda: one_vs_rest.init([perceptron.init(P3), hyperboloid.init(3)]),
         lambda: one_vs_rest.init([strategic.init(P3, budget=1.0)] * 3),  # type: ignore[list-item]
     ):

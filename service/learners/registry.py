@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from service.learners import hemisphere, hyperboloid, one_vs_rest, perceptron, second_order, strategic
+from service.learners import (
+    gaussian,
+    hemisphere,
+    hyperboloid,
+    one_vs_rest,
+    perceptron,
+    second_order,
+    softmax,
+    strategic,
+)
 
 LEARNERS: dict[str, ModuleType] = {
     "perceptron": perceptron,
@@ -13,4 +22,6 @@ LEARNERS: dict[str, ModuleType] = {
     "hyperboloid": hyperboloid,
     "one_vs_rest": one_vs_rest,
     "hemisphere": hemisphere,
+    "softmax": softmax,
+    "gaussian": gaussian,
 }
