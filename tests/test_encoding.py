@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from service.errors import StateCorrupt
-from service.learners import LEARNERS, decode, encode, one_vs_rest, perceptron
+from service.learners import LEARNERS, auto, decode, encode, one_vs_rest, perceptron
 from service.learners.encoding import FORMAT
 from tests.test_learners import CASES, Case, stream
 
@@ -110,6 +110,20 @@ def test_the_first_format_stays_what_it_was() -> None:
     assert encode(state)[20:] == framed(f'{{"format":1,"learner":"perceptron",{fields}}}', numbers)
     both = f'{{"format":1,"learner":"one_vs_rest","members":[{one},{one}]}}'
     assert encode(one_vs_rest.init([state, state]))[20:] == framed(both, numbers * 2)
+
+
+def test_a_vote_without_a_weight_for_each_member_is_refused() -> None:
+    data = encode(auto.default(2))
+
+    def drop(head: dict[str, Any]) -> None:
+        head["members"].pop()
+
+    def shorten(head: dict[str, Any]) -> None:
+        head["fields"][2][2] = [2]
+
+    for change in (drop, shorten):
+        with pytest.raises(StateCorrupt):
+            decode(forged(data, change))
 
 
 def framed(head: str, arrays: bytes) -> bytes:

@@ -30,6 +30,7 @@ from service.errors import (
 from service.geometry import Array
 from service.learners import (
     LEARNERS,
+    auto,
     encode,
     gaussian,
     hemisphere,
@@ -103,6 +104,13 @@ CASES = {
     "gaussian": Case(gaussian, lambda: gaussian.init(3)),
     "gaussian, four classes, c=4": Case(gaussian, lambda: gaussian.init(3, classes=4, c=4.0), (0, 1, 2, 3)),
     "gaussian, diagonals": Case(gaussian, lambda: diagonals(gaussian.init(3, classes=3)), (0, 1, 2)),
+    "auto": Case(auto, lambda: auto.default(3)),
+    "auto, four classes, c=4": Case(auto, lambda: auto.default(3, classes=4, c=4.0), (0, 1, 2, 3)),
+    "auto, of others": Case(
+        auto,
+        lambda: auto.init([one_vs_rest.init([perceptron.init(P3)] * 3), gaussian.init(3, classes=3)], classes=3),
+        (0, 1, 2),
+    ),
 }
 PERCEPTRONS = (perceptron, second_order, strategic, hyperboloid, one_vs_rest)
 #: learners whose answer changes on its own mistakes and on nothing else
@@ -278,6 +286,8 @@ def test_bad_parameters_are_named() -> None:
         lambda: hemisphere.init(2, points=-1),
         lambda: hemisphere.init(2, a=0.0, W=[1.0, 0.0, 0.0, 0.0]),
         lambda: hemisphere.init(2, classes=3, W=np.ones((2, 4))),
+        lambda: auto.init([]),
+        lambda: auto.init([gaussian.init(2)], classes=1),
         lambda: softmax.init(2, classes=0),
         lambda: softmax.init(2, classes=3, W=np.ones((2, 4))),
         lambda: gaussian.init(2, c=-1.0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from service.learners import (
+    auto,
     gaussian,
     hemisphere,
     hyperboloid,
@@ -24,4 +25,5 @@ LEARNERS: dict[str, ModuleType] = {
     "hemisphere": hemisphere,
     "softmax": softmax,
     "gaussian": gaussian,
+    "auto": auto,
 }
