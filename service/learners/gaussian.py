@@ -141,7 +141,7 @@ def _constant(n: int, k: int, factor: Array, diagonal: Array) -> float:
     total = math.log(n) + 0.5 * d * math.log(n + 1)
     for j in range(d):
         total -= math.log(factor[k, j, j]) if factor.shape[0] > 0 else 0.5 * math.log(diagonal[k, j])
-    return total
+    return float(total)
 
 
 @compiled()

@@ -6,8 +6,9 @@ taken in index order (no fast-math, no fused multiply-add), so the score of a ro
 row and the state alone, in `score` as in `observe`, however a stream is cut.
 
 All arguments are read only and every array that is returned is new: the purity of the learners starts here.
-They trust shapes and values; the learners check them. Everything compiled lives in this one file because
-Numba's cache watches only the file a function is written in.
+They trust shapes and values; the learners check them. Numba's cache watches only the file a function is
+written in, so a compiled function calls none of another file: what shares functions is here, and a learner
+that needs none of them has its loops with it (softmax, gaussian, auto, drift).
 
 Symbols: p the reference point, s = x − p, z = 2(s − ‖s‖² p/(1−‖p‖²))/(1−‖x‖²) the lifted point, w the
 weights, k the number of updates, reach = max sinh²(r/2) over the points seen, r = d(p, x).
