@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from service import geometry as g
 from service.geometry import Array
@@ -16,14 +17,15 @@ from tests.strategies import points
 from tests.streams import rings
 
 EPS = 2.0**-52
+Labels = NDArray[np.int64]
 
 
-def stream(seed: int, n: int = 400, K: int = 4) -> tuple[Array, Array]:
+def stream(seed: int, n: int = 400, K: int = 4) -> tuple[Array, Labels]:
     rng = np.random.default_rng(seed)
     return points(rng, n, 3, 4.0), rng.integers(K, size=n)
 
 
-def textbook(X: Array, y: Array, Q: Array, K: int) -> Array:
+def textbook(X: Array, y: Labels, Q: Array, K: int) -> Array:
     """log density + log n of the points Q, from all X at once; artanh gives the length of v"""
     norm = np.linalg.norm(X, axis=1, keepdims=True)
     V = 2 * np.arctanh(norm) * X / norm

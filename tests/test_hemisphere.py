@@ -234,14 +234,15 @@ def test_the_second_order_converges_within_its_bound(seed: int, gamma: float, a:
 def test_the_pseudo_inverse_converges_within_its_bound(seed: int, gamma: float) -> None:
     """k γ ≤ √(λ_max Q), Q = Σ φᵀA_k⁺φ over the mistakes, A_k with the k-th of them in it"""
     X, y = separated(np.random.default_rng(seed), 150, 2, gamma)
-    state, Q, A = hemisphere.init(2, a=0.0, average=False), 0.0, np.zeros((4, 4))
+    state, A = hemisphere.init(2, a=0.0, average=False), np.zeros((4, 4))
+    Q = 0.0
     for x, label in zip(X, y, strict=True):
         outcome = hemisphere.observe(state, x, label)
         state = outcome.state
         if outcome.updated[0]:
             f = g.hemisphere(x)
             A += np.outer(f, f)
-            Q += f @ np.linalg.pinv(A, rcond=1e-12, hermitian=True) @ f
+            Q += float(f @ np.linalg.pinv(A, rcond=1e-12, hermitian=True) @ f)
     assert int(state.k[0]) * gamma <= math.sqrt(np.linalg.eigvalsh(A).max() * Q) * (1 + 1e-9)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from service import geometry as g
 from service.batch import hemisphere_softmax
@@ -19,9 +20,10 @@ from tests.strategies import points
 from tests.streams import rings
 
 EPS = 2.0**-52
+Labels = NDArray[np.int64]
 
 
-def textbook(X: Array, y: Array, K: int) -> tuple[Array, Array]:
+def textbook(X: Array, y: Labels, K: int) -> tuple[Array, Array]:
     """As MATHS has it, with A_k kept and solved afresh each time; and the probabilities before each point"""
     F = g.hemisphere(X)
     D = F.shape[1]
@@ -92,7 +94,7 @@ def test_a_batch_softmax_on_the_hemisphere_is_its_exact_start() -> None:
         softmax.init(2, classes=6, W=W, points=np.zeros((3, 4)))
 
 
-def prequential(X: Array, y: Array, K: int, *, refit: bool) -> float:
+def prequential(X: Array, y: Labels, K: int, *, refit: bool) -> float:
     state, right = softmax.init(2, classes=K), 0
     for i in range(len(y)):
         outcome = softmax.observe(state, X[i], y[i])
