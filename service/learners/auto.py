@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from service.errors import InvalidParameter
 from service.geometry import Array, require_ball
 from service.learners import gaussian, hemisphere, softmax
-from service.learners.contract import Counts, Outcome, class_labels, learner_of, sign_labels, signs
+from service.learners.contract import Counts, Outcome, class_labels, full_matrices, learner_of, sign_labels, signs
 from service.learners.loops import compiled, types
 
 BETA, SHARE = 0.5, 1e-3
@@ -59,7 +59,7 @@ def init(members: Sequence[Any], *, classes: int = 2, c: float = 1.0) -> State:
 
 def default(d: int, *, classes: int = 2, c: float = 1.0) -> State:
     """Second order on the hemisphere, softmax and wrapped normals; beyond full matrices the first is of first order."""
-    a = 1.0 if classes * (d + 2) ** 2 <= softmax.FULL else math.inf
+    a = 1.0 if full_matrices(d, classes) else math.inf
     members = (
         hemisphere.init(d, classes=classes, c=c, a=a),
         softmax.init(d, classes=classes, c=c),

@@ -25,6 +25,9 @@ from numpy.typing import ArrayLike, NDArray
 from service.errors import DimensionMismatch, InvalidParameter, LengthMismatch, NonFinite, UnknownLabel
 from service.geometry import Array, require_ball
 
+#: The most numbers that full matrices of a state may have: 2 MB, which every commit writes.
+FULL = 2**18
+
 S = TypeVar("S")
 Signs = NDArray[np.int8]
 Counts = NDArray[np.int64]
@@ -61,6 +64,11 @@ class Learner(Protocol[S]):
 def learner_of(state: S) -> Learner[S]:
     """The module that a state comes from"""
     return cast(Learner[S], sys.modules[type(state).__module__])
+
+
+def full_matrices(d: int, classes: int) -> bool:
+    """Whether a learner keeps a full matrix a class, or its diagonal alone: K(d+2)² ≤ FULL"""
+    return classes * (d + 2) ** 2 <= FULL
 
 
 def unit_points(X: ArrayLike, d: int, c: float) -> Array:

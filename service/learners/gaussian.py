@@ -23,12 +23,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from service.errors import InvalidParameter
 from service.geometry import Array, log_map
-from service.learners.contract import Counts, Outcome, class_labels, row_weights, sign_labels, signs, unit_points
+from service.learners.contract import (
+    Counts,
+    Outcome,
+    class_labels,
+    full_matrices,
+    row_weights,
+    sign_labels,
+    signs,
+    unit_points,
+)
 from service.learners.loops import compiled, types
 
 RIDGE = 0.3
-#: The most numbers that full matrices may have: 2 MB, which every commit writes.
-FULL = 2**18
 #: The logarithm of the smallest float: what a posterior of 0 scores.
 LOWEST = -745.0
 #: The steps of log β: how long, how steep at most, and how far from 0.
@@ -50,8 +57,8 @@ AXES = {"n": ("K",), "mean": ("K", "d"), "factor": ("full", "d", "d"), "diagonal
 
 
 def init(d: int, *, classes: int = 2, c: float = 1.0) -> State:
-    K, D = row_weights(None, d, classes, c).shape
-    full = K * D * D <= FULL
+    K = len(row_weights(None, d, classes, c))
+    full = full_matrices(d, classes)
     return State(
         c=float(c),
         n=np.zeros(K, dtype=np.int64),

@@ -21,12 +21,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from service.geometry import Array
 from service.geometry import hemisphere as phi
-from service.learners.contract import Counts, Outcome, class_labels, row_weights, sign_labels, signs, unit_points
+from service.learners.contract import (
+    Counts,
+    Outcome,
+    class_labels,
+    full_matrices,
+    row_weights,
+    sign_labels,
+    signs,
+    unit_points,
+)
 from service.learners.loops import compiled, types
 
 RIDGE, FLOOR = 0.1, 1e-3
-#: The most numbers that full matrices may have: 2 MB, which every commit writes.
-FULL = 2**18
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ def init(
     """From the weights W of a batch softmax on φ, if given, and the points it was fitted to."""
     w = row_weights(W, d, classes, c)
     K, D = w.shape
-    full = K * D * D <= FULL
+    full = full_matrices(d, classes)
     first = State(
         c=float(c),
         w=w,
