@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.errors import InvalidParameter
 from service.learners import auto, gaussian, hemisphere, learner_of, softmax
 from service.learners.auto import BETA, SHARE, bound, vote
 from tests.streams import rings
@@ -128,6 +131,28 @@ def test_a_late_winner_comes_back() -> None:
     wrong = scores.argmax(axis=1) != y
     assert not wrong[1:5000].any()
     assert wrong[5000:].sum() <= 20
+
+
+@pytest.mark.parametrize("before", [2, 3])
+@pytest.mark.parametrize("which", [0, 1, 2, None])
+def test_a_class_can_come_later(before: int, which: int | None) -> None:
+    """What was learned is kept, the new class is not said before it is seen, and learned soon; alone and in the vote"""
+    rng = np.random.default_rng(before)
+    X, y = rings(rng, 3000, before + 1)
+    old, first = y < before, auto.default(2, classes=before)
+    signs = 2 * y[old] - 1 if before == 2 else y[old]
+    whole = auto.observe(first, X[old], signs).state
+    state: Any = whole if which is None else whole.members[which]
+    learner: Any = sys.modules[type(state).__module__]
+    grown = learner.grown(state, before + 1)
+    was = learner.predict(state, X[old])
+    now = learner.predict(grown, X[old])
+    assert np.mean(now == ((was > 0).astype(int) if before == 2 else was)) > 0.99
+    outcome = learner.observe(grown, X[:1000], y[:1000])
+    late = slice(200, 1000)
+    assert np.mean(outcome.scores[late].argmax(axis=1) == y[late]) > 0.9
+    with pytest.raises(InvalidParameter):
+        learner.grown(grown, before)
 
 
 def test_beyond_full_matrices_its_state_stays_small() -> None:

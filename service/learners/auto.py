@@ -15,6 +15,7 @@ Scores are shares of the vote; for two classes their difference. Weights are kep
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -77,6 +78,12 @@ def bound(mistakes: int, members: int) -> float:
 def best(state: State) -> int:
     """The member with the fewest mistakes, the first of equals"""
     return int(np.argmin(state.mistakes))
+
+
+def grown(state: State, classes: int) -> State:
+    """The same with more classes: all members grow"""
+    members = tuple(sys.modules[type(member).__module__].grown(member, classes) for member in state.members)
+    return replace(state, classes=classes, members=members)
 
 
 def score(state: State, X: ArrayLike) -> Array:

@@ -71,6 +71,17 @@ def full_matrices(d: int, classes: int) -> bool:
     return classes * (d + 2) ** 2 <= FULL
 
 
+def more_rows(rows: NDArray[Any], row: ArrayLike, classes: int) -> NDArray[Any]:
+    """A state's array with a row a class, and this row for each class that is new; one without rows stays so"""
+    if classes < len(rows):
+        raise InvalidParameter("classes", classes, f"at least {len(rows)}: a class that was learned stays")
+    if not len(rows):
+        return rows
+    return np.concatenate(
+        [rows, np.tile(np.asarray(row, dtype=rows.dtype), (classes - len(rows),) + (1,) * (rows.ndim - 1))]
+    )
+
+
 def unit_points(X: ArrayLike, d: int, c: float) -> Array:
     """The points, checked, in the unit ball: √c·X"""
     X = require_ball(X, d, c=c)

@@ -28,6 +28,7 @@ from service.learners.contract import (
     Outcome,
     class_labels,
     full_matrices,
+    more_rows,
     row_weights,
     sign_labels,
     signs,
@@ -84,6 +85,18 @@ def merge(a: State, b: State) -> State:
         factor[k] = np.linalg.cholesky(S - RIDGE * np.eye(len(S))).T
     diagonal = a.diagonal + b.diagonal + between[: len(a.diagonal)] ** 2 - RIDGE
     return replace(a, n=n, mean=a.mean + share * apart, factor=factor, diagonal=diagonal, log_beta=0.0, steepness=0.0)
+
+
+def grown(state: State, classes: int) -> State:
+    """The same with more classes, which were not seen yet"""
+    d = state.mean.shape[1]
+    return replace(
+        state,
+        n=more_rows(state.n, 0, classes),
+        mean=more_rows(state.mean, np.zeros(d), classes),
+        factor=more_rows(state.factor, math.sqrt(RIDGE) * np.eye(d), classes),
+        diagonal=more_rows(state.diagonal, np.full(d, RIDGE), classes),
+    )
 
 
 def score(state: State, X: ArrayLike) -> Array:

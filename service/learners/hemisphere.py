@@ -32,10 +32,21 @@ from service.errors import InvalidParameter
 from service.geometry import Array
 from service.geometry import hemisphere as phi
 from service.learners import loops
-from service.learners.contract import Counts, Outcome, class_labels, row_weights, sign_labels, signs, unit_points
+from service.learners.contract import (
+    Counts,
+    Outcome,
+    class_labels,
+    more_rows,
+    row_weights,
+    sign_labels,
+    signs,
+    unit_points,
+)
 
 #: What is left of φ beside the span of the mistakes, in parts of ‖φ‖, from which on it counts; φ is good to a few eps.
 RANK_TOLERANCE = 1e-9
+#: How many points what answers stands for once a class is added.
+GROWN = 25
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,42 @@ def init(
         k=np.zeros(rows, dtype=np.int64),
         t=int(points),
         last=0,
+    )
+
+
+def grown(state: State, classes: int) -> State:
+    """The same with more classes, which all say no, ⟨w,φ⟩ = −1, until they learn: w = (−1, 0 … 0), as if promoted
+
+    Two classes had one row w, for the last of them: as rows of their own they are −w and w. What answers stays, but
+    weighs no more than GROWN points from now on: an average over a long past would hold the new classes back.
+    """
+    D = state.w.shape[1]
+    both = np.array([[-1.0], [1.0]])
+    two, t = len(state.w) == 1, min(state.t, GROWN)
+
+    def signed(rows: Array) -> Array:
+        return both * rows if two else rows
+
+    def twice(rows: NDArray[Any]) -> NDArray[Any]:
+        return np.repeat(rows, 2, axis=0) if two else rows
+
+    if state.a == 0:
+        raise InvalidParameter("a", state.a, "a positive number: a pseudo-inverse of nothing cannot begin from weights")
+    no = -np.eye(D)[0]
+    xi = no if state.a == math.inf else state.a * no
+    factor = np.zeros((D, D)) if state.a == math.inf else math.sqrt(state.a) * np.eye(D)
+    return replace(
+        state,
+        w=more_rows(signed(state.w), no, classes),
+        lag=more_rows(signed(t * (state.w - state.rule)), np.zeros(D), classes),
+        rule=more_rows(signed(state.rule), no, classes),
+        xi=more_rows(signed(state.xi), xi, classes),
+        start=more_rows(signed(state.start), xi, classes),
+        factor=more_rows(twice(state.factor), factor, classes),
+        rank=more_rows(twice(state.rank), D, classes),
+        k=more_rows(twice(state.k), 0, classes),
+        t=t,
+        last=t if state.last else 0,
     )
 
 
