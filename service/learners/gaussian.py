@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from service.errors import InvalidParameter
-from service.geometry import Array, log_map
+from service.geometry import Array
 from service.learners.contract import (
     Counts,
     Outcome,
@@ -135,9 +135,7 @@ def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = Fa
 
 
 def _tangents(state: State, X: ArrayLike) -> Array:
-    """v, σ_0 = 2 times log_0(x)"""
-    d = state.mean.shape[1]
-    return 2 * log_map(np.zeros(d), unit_points(X, d, state.c))
+    return _radial(unit_points(X, state.mean.shape[1], state.c))
 
 
 def _columns(scores: Array) -> Array:
@@ -150,6 +148,22 @@ _matrix = types.Array(types.float64, 2, "C", readonly=True)
 _cube = types.Array(types.float64, 3, "C", readonly=True)
 _counts = types.Array(types.int64, 1, "C", readonly=True)
 _new, _f8 = types.float64[:, ::1], types.float64
+
+
+@compiled(_new(_matrix))
+def _radial(X: Array) -> Array:
+    """v = x·d(0,x)/‖x‖, d(0,x) = 2 asinh(‖x‖/√(1−‖x‖²))"""
+    V = np.empty(X.shape)
+    for i in range(X.shape[0]):
+        square = 0.0
+        for j in range(X.shape[1]):
+            square += X[i, j] * X[i, j]
+        stretch = 2.0
+        if square > 0:
+            stretch = 2 * math.asinh(math.sqrt(square / (1 - square))) / math.sqrt(square)
+        for j in range(X.shape[1]):
+            V[i, j] = stretch * X[i, j]
+    return V
 
 
 @compiled()
