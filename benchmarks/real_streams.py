@@ -110,7 +110,8 @@ def streams(folder: Path | None) -> Iterator[Stream]:
     for K, width in ((10, 0.4), (30, 0.135)):
         yield Stream(f"{K} clusters", *wrapped_normals(rng, 10_000, ring(K), width), K)
     X, _ = wrapped_normals(rng, 10_000, np.zeros((1, 8)), 0.8)
-    side = (hemisphere(X) @ rng.standard_normal(10) >= 0).astype(np.int64)
+    height = hemisphere(X) @ rng.standard_normal(10)
+    side = (height >= np.median(height)).astype(np.int64)
     yield Stream("binary, 8-d, 10 % noise", X, np.where(rng.random(10_000) < 0.1, 1 - side, side), 2)
     yield Stream("6 normals, 10-d", *wrapped_normals(rng, 10_000, rng.standard_normal((6, 10)), 0.9), 6)
     if folder:
@@ -287,8 +288,9 @@ def print_stream(stream: Stream, results: dict[str, Result]) -> None:
     peers = {name: result.accuracies.mean() for name, result in results.items() if name in PEERS}
     if peers:
         best = max(peers, key=lambda name: float(peers[name]))
-        mine = max(results[name].accuracies.mean() for name in list(OURS)[: 2 if stream.drift else 1])
-        print(f"default {mine:.2f}, best peer {peers[best]:.2f} ({best}): {mine - peers[best]:+.2f}")
+        for name in (name for name in list(OURS)[: 2 if stream.drift else 1] if name in results):
+            mine = results[name].accuracies.mean()
+            print(f"{name} {mine:.2f}, best peer {peers[best]:.2f} ({best}): {mine - peers[best]:+.2f}")
     if stream.drift is not None:
         for name in list(OURS)[:2]:
             before, after = (
