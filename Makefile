@@ -32,7 +32,7 @@ $(VENV)/.serve: pyproject.toml constraints.txt | $(VENV)/.python
 	@touch $@
 
 # Numba compiles the learners' loops once and keeps the result beside them.
-$(VENV)/.compiled: $(VENV)/.serve service/learners/loops.py
+$(VENV)/.compiled: $(VENV)/.serve $(wildcard service/learners/*.py)
 	@echo "compiling the learners' loops"
 	@$(BIN)/python -c 'import service.learners.loops'
 	@touch $@

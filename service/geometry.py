@@ -168,6 +168,17 @@ def from_klein(k: ArrayLike, *, c: float = 1.0) -> Array:
     return np.asarray(k / (1 + np.sqrt(1 - _dot(root * k, root * k))))
 
 
+def hemisphere(x: ArrayLike, *, c: float = 1.0) -> Array:
+    """φ = (1, 2x/(1+‖x‖²), (1−‖x‖²)/(1+‖x‖²)):  (h₀, h_s, 1)/h₀ for the point h of the hyperboloid over x
+
+    ‖φ‖² = 2 wherever x is, and nothing divides by 1−‖x‖²: good to a few eps up to the rim. {⟨w,φ⟩ = 0} are all spheres
+    of the geometry: geodesics, hypercycles, horocycles, circles. Dimensionless, whatever c.
+    """
+    x = _array(x) * _root(c)
+    xx = _dot(x, x)
+    return np.concatenate([np.ones_like(xx), 2 * x / (1 + xx), (1 - xx) / (1 + xx)], axis=-1)
+
+
 def sinh_ratio(h: ArrayLike) -> Array:
     """sinh r / r from h = sinh(r/2):  h√(1+h²)/asinh h,  1 at h = 0"""
     h = _array(h)

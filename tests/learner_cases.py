@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from service.geometry import Array
-from service.learners import hyperboloid, one_vs_rest, perceptron, second_order, strategic
+from service.learners import (
+    auto,
+    gaussian,
+    hemisphere,
+    hyperboloid,
+    one_vs_rest,
+    perceptron,
+    second_order,
+    softmax,
+    strategic,
+)
 from tests.strategies import points
 
 P3 = np.array([0.2, -0.3, 0.1])
@@ -20,6 +31,15 @@ class Case(NamedTuple):
     learner: Any
     first: Callable[[], Any]
     classes: tuple[int, ...] = (-1, 1)
+
+
+def diagonals(state: Any) -> Any:
+    """A learner of few dimensions as it would be of many: without its full matrices"""
+    name = "inverse" if isinstance(state, softmax.State) else "factor"
+    full = getattr(state, name)
+    square = full if name == "inverse" else full**2
+    kept = np.ascontiguousarray(np.diagonal(square, axis1=1, axis2=2))
+    return replace(state, **{name: full[:0], "diagonal": kept})
 
 
 CASES = {
@@ -42,13 +62,48 @@ CASES = {
         one_vs_rest, lambda: one_vs_rest.init([perceptron.init(k * P3, w=W3[k]) for k in range(3)]), (0, 1, 2)
     ),
     "one vs rest, hyperboloid": Case(one_vs_rest, lambda: one_vs_rest.init([hyperboloid.init(3)] * 3), (0, 1, 2)),
+    "hemisphere, first order": Case(hemisphere, lambda: hemisphere.init(3, a=math.inf)),
+    "hemisphere, last iterate": Case(hemisphere, lambda: hemisphere.init(3, a=math.inf, average=False)),
+    "hemisphere, a=1, c=4": Case(hemisphere, lambda: hemisphere.init(3, c=4.0)),
+    "hemisphere, a=0": Case(hemisphere, lambda: hemisphere.init(3, a=0.0)),
+    "hemisphere, a=0, last iterate": Case(hemisphere, lambda: hemisphere.init(3, a=0.0, average=False)),
+    "hemisphere, promoted": Case(hemisphere, lambda: hemisphere.init(3, W=[1.0, 2.0, 0.0, -1.0, 0.5], points=30)),
+    "hemisphere, four classes": Case(hemisphere, lambda: hemisphere.init(3, classes=4), (0, 1, 2, 3)),
+    "hemisphere, three classes, a=0, last iterate": Case(
+        hemisphere, lambda: hemisphere.init(3, classes=3, a=0.0, average=False), (0, 1, 2)
+    ),
+    "softmax": Case(softmax, lambda: softmax.init(3)),
+    "softmax, four classes, c=4": Case(softmax, lambda: softmax.init(3, classes=4, c=4.0), (0, 1, 2, 3)),
+    "softmax, promoted": Case(
+        softmax,
+        lambda: softmax.init(3, classes=3, W=np.eye(3, 5), points=points(np.random.default_rng(0), 30, 3, 3.0)),
+        (0, 1, 2),
+    ),
+    "softmax, diagonals": Case(softmax, lambda: diagonals(softmax.init(3, classes=3)), (0, 1, 2)),
+    "gaussian": Case(gaussian, lambda: gaussian.init(3)),
+    "gaussian, four classes, c=4": Case(gaussian, lambda: gaussian.init(3, classes=4, c=4.0), (0, 1, 2, 3)),
+    "gaussian, diagonals": Case(gaussian, lambda: diagonals(gaussian.init(3, classes=3)), (0, 1, 2)),
+    "auto": Case(auto, lambda: auto.default(3)),
+    "auto, four classes, c=4": Case(auto, lambda: auto.default(3, classes=4, c=4.0), (0, 1, 2, 3)),
+    "auto, of others": Case(
+        auto,
+        lambda: auto.init([one_vs_rest.init([perceptron.init(P3)] * 3), gaussian.init(3, classes=3)], classes=3),
+        (0, 1, 2),
+    ),
 }
+PERCEPTRONS = (perceptron, second_order, strategic, hyperboloid, one_vs_rest)
+#: learners whose answer changes on its own mistakes and on nothing else
+LAST_ITERATES = [
+    case
+    for name, case in CASES.items()
+    if case.learner in PERCEPTRONS or ("last iterate" in name and len(case.classes) == 2)
+]
 
 
 def stream(case: Case, seed: int, n: int) -> tuple[Array, Any]:
     """Points of the ball, a few at the reference point itself and some twice; labels at random: many mistakes."""
     rng = np.random.default_rng(seed)
-    c = 1.0 if case.learner is one_vs_rest else case.first().c
+    c = getattr(case.first(), "c", 1.0)
     X = points(rng, n, 3, 4.0) / math.sqrt(c)
     X[rng.uniform(size=n) < 0.05] = P3 / math.sqrt(c)
     X[n // 2 : n // 2 + n // 8] = X[: n // 8]

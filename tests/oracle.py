@@ -107,6 +107,12 @@ def from_klein(k: Any, c: Any) -> Any:
     return k / (1 + mp.sqrt(1 - c * (k @ k)))
 
 
+def hemisphere(x: Any, c: Any) -> Any:
+    """φ = (√c h₀, √c h_s, 1)/(√c h₀), h = to_hyperboloid(x)"""
+    h = mp.sqrt(c) * to_hyperboloid(x, c)
+    return np.append(h, mp.mpf(1)) / h[0]
+
+
 def sinh_ratio(h: Any, c: Any) -> Any:
     """sinh r / r, h = sinh(r/2); no c in it"""
     r = 2 * mp.asinh(h)

@@ -48,3 +48,11 @@ def plain_response(x: Array, p: Array, w: Array, budget: float) -> Array:
         return x
     unit = w / np.linalg.norm(w)
     return g.exp_map(p, g.log_map(p, moved) + 1e-12 * unit)
+
+
+def rings(rng: np.random.Generator, n: int, K: int, radius: float = 3.0) -> tuple[Array, NDArray[np.int64]]:
+    """K wrapped normals on a ring about the origin, a fifth of their distance wide: some 2 % of overlap"""
+    angle = 2 * np.pi * np.arange(K) / K
+    y = rng.integers(K, size=n)
+    V = radius * np.column_stack([np.cos(angle), np.sin(angle)])[y] + rng.normal(size=(n, 2)) * 1.2 * radius / K
+    return g.exp_map(np.zeros(2), V / 2), y

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from dataclasses import fields, replace
 from hashlib import blake2b
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from service.errors import StateCorrupt
-from service.learners import LEARNERS, decode, encode, perceptron
+from service.learners import LEARNERS, auto, decode, encode, one_vs_rest, perceptron
 from service.learners.encoding import FORMAT
 from tests.learner_cases import CASES, Case, stream
 
@@ -97,3 +98,33 @@ def test_a_header_that_does_not_fit_is_refused(change: Callable[[dict[str, Any]]
 def test_a_state_holds_what_it_was_given_to_the_last_bit() -> None:
     odd = replace(STATE, w=np.array([5e-324, -0.0]), k=2**62, reach=1 / 3)
     assert equal(decode(encode(odd)), odd)
+
+
+def test_the_first_format_stays_what_it_was() -> None:
+    """Byte for byte what was written before the learners named their own axes, one by one and one against the rest"""
+    vectors = ",".join(f'["{name}","<f8",[2]]' for name in ("p", "w", "start"))
+    fields = f'"fields":[["c","<f8",[]],{vectors},["k","<i8",[]],["reach","<f8",[]]]'
+    one = f'{{"learner":"perceptron",{fields}}}'
+    state = perceptron.State(1.0, np.array([0.5, 0.25]), np.array([1.0, 2.0]), np.zeros(2), 3, 4.0)
+    numbers = struct.pack("<7dqd", 1, 0.5, 0.25, 1, 2, 0, 0, 3, 4)
+    assert encode(state)[20:] == framed(f'{{"format":1,"learner":"perceptron",{fields}}}', numbers)
+    both = f'{{"format":1,"learner":"one_vs_rest","members":[{one},{one}]}}'
+    assert encode(one_vs_rest.init([state, state]))[20:] == framed(both, numbers * 2)
+
+
+def test_a_vote_without_a_weight_for_each_member_is_refused() -> None:
+    data = encode(auto.default(2))
+
+    def drop(head: dict[str, Any]) -> None:
+        head["members"].pop()
+
+    def shorten(head: dict[str, Any]) -> None:
+        head["fields"][2][2] = [2]
+
+    for change in (drop, shorten):
+        with pytest.raises(StateCorrupt):
+            decode(forged(data, change))
+
+
+def framed(head: str, arrays: bytes) -> bytes:
+    return len(head).to_bytes(4, "little") + head.encode() + arrays

@@ -27,6 +27,7 @@ from service.geometry import (
     from_hyperboloid,
     from_klein,
     geodesic,
+    hemisphere,
     lift,
     log_map,
     midpoint,
@@ -50,7 +51,7 @@ VECTORS = json.loads((Path(__file__).parent / "vectors" / "geometry.json").read_
 
 #: each operation and its arguments: points x, y, p; a normal w; a tangent v at p; t in [0, 1]; h, k: x elsewhere
 BY_ARGUMENTS = {
-    "x": "conformal_factor to_hyperboloid to_klein",
+    "x": "conformal_factor to_hyperboloid to_klein hemisphere",
     "x y": "mobius_add distance midpoint",
     "x y t": "geodesic",
     "t x": "mobius_scale",
@@ -121,16 +122,16 @@ def natural_scale(name: str, want: Array, S: Sample, c: float) -> Array | float:
             return np.asarray(norm(lift(S["p"], S["x"], c=c)) / np.cosh(want * root) / root)
         case "conformal_factor":
             return want
-        case "lift" | "log_map" | "parallel_transport" | "to_hyperboloid":
+        case "lift" | "log_map" | "parallel_transport" | "to_hyperboloid" | "hemisphere":
             return norm(want)
     return 1 / root  # a point: the ball's size
 
 
 def assert_agree(name: str, got: Array, want: Array, S: Sample, c: float = 1.0, operations: int = 1) -> None:
-    """‖got − want‖ ≤ 2·eps·λ·scale in every row; to_klein and from_hyperboloid add only, and lose no λ."""
+    """‖got − want‖ ≤ 2·eps·λ·scale in every row; to_klein, hemisphere, from_hyperboloid add only, and lose no λ."""
     of = {"x": "x", "y": "y", "p": "p", "k": "x"}
     used = [conformal_factor(S[of[a]], c=c) for a in OPERATIONS[name].split() if a in of]
-    lam = 1.0 if name in ("to_klein", "from_hyperboloid") else np.maximum.reduce(used)
+    lam = 1.0 if name in ("to_klein", "hemisphere", "from_hyperboloid") else np.maximum.reduce(used)
     error = np.abs(got - want) if want.ndim == 1 else norm(got - want)
     assert got.shape == want.shape
     assert np.all(error <= 2 * operations * EPS * lam * natural_scale(name, want, S, c))
@@ -179,7 +180,7 @@ def test_the_geodesic_goes_on_beyond_its_ends(t: float) -> None:
 def test_curvature_is_a_change_of_unit(name: str, d: int, c: float) -> None:
     """f_c(x/√c) = f_1(x)/√c (lifts and factors have no unit): exact, since √c is a power of two."""
     plain, scaled = (sample(np.random.default_rng(d), 9, d, c=k) for k in (1.0, c))
-    root = 1.0 if name in ("lift", "conformal_factor") else math.sqrt(c)
+    root = 1.0 if name in ("lift", "conformal_factor", "hemisphere") else math.sqrt(c)
     assert np.array_equal(apply(name, scaled, c=c), apply(name, plain) / root)
 
 
@@ -294,10 +295,25 @@ def test_klein_and_hyperboloid_come_back(triple: Array) -> None:
     assert np.all(np.abs(np.vecdot(h[:, 1:], h[:, 1:]) - h[:, 0] ** 2 + 1) <= 4 * EPS * largest(x) * h[:, 0] ** 2)
 
 
+@theorem
+def test_the_hemisphere_is_a_sphere_and_its_planes_are_the_spheres_of_the_geometry(triple: Array) -> None:
+    """‖φ‖² = 2; and ⟨w,φ⟩ = 0 with the right w is d(x, m) = ρ: h₀⟨w,φ⟩ = cosh d(x,m) − cosh ρ
+
+    with w = (m₀, −m_s, −cosh ρ), m on the hyperboloid. Both sides are sums of terms no larger than h₀m₀.
+    """
+    x, m, _ = triple
+    phi = hemisphere(x)
+    assert np.all(np.abs(np.vecdot(phi, phi) - 2) <= 8 * EPS)
+    h0, centre, rho = to_hyperboloid(x)[:, 0], to_hyperboloid(m), distance(m, triple[2])
+    w = np.column_stack([centre[:, 0], -centre[:, 1:], -np.cosh(rho)])
+    error = np.abs(h0 * np.vecdot(w, phi) - (np.cosh(distance(x, m)) - np.cosh(rho)))
+    assert np.all(error <= 16 * EPS * largest(x, m) * h0 * (centre[:, 0] + np.cosh(rho)))
+
+
 @each_operation
 @each_dimension
 def test_commutes_with_rotations(name: str, d: int) -> None:
-    """f(Rx) = R f(x) for the R that float64 performs exactly, signed permutations; h₀ stays where it is."""
+    """f(Rx) = R f(x) for R that float64 performs exactly, signed permutations; h₀ and φ's ends stay where they are."""
     rng = np.random.default_rng(d)
     order, sign = rng.permutation(d), rng.choice([-1.0, 1.0], d)
 
@@ -306,7 +322,12 @@ def test_commutes_with_rotations(name: str, d: int) -> None:
 
     S = sample(rng, 30, d)
     R = {a: turned(value) for a, value in S.items()}
-    assert_agree(name, apply(name, R), turned(apply(name, S)), R, operations=2)
+    got, plain = apply(name, R), apply(name, S)
+    if name == "hemisphere":
+        assert np.array_equal(got[:, 0], plain[:, 0])
+        assert np.all(np.abs(got[:, -1] - plain[:, -1]) <= 4 * EPS)
+        got, plain = got[:, :-1], plain[:, :-1]
+    assert_agree(name, got, turned(plain), R, operations=2)
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------

@@ -28,8 +28,20 @@ from service.errors import (
     UnknownLabel,
 )
 from service.geometry import Array
-from service.learners import LEARNERS, encode, hyperboloid, one_vs_rest, perceptron, second_order, strategic
-from tests.learner_cases import CASES, P3, W3, Case, stream
+from service.learners import (
+    LEARNERS,
+    auto,
+    encode,
+    gaussian,
+    hemisphere,
+    hyperboloid,
+    one_vs_rest,
+    perceptron,
+    second_order,
+    softmax,
+    strategic,
+)
+from tests.learner_cases import CASES, LAST_ITERATES, P3, W3, Case, stream
 from tests.strategies import points
 from tests.streams import flipped, separable
 
@@ -47,15 +59,17 @@ def test_a_batch_is_a_fold_of_singles_however_it_is_cut(case: Case, seed: int, c
     X, y = stream(case, seed, 80)
     whole = case.learner.observe(case.first(), X, y)
     for edges in ([0, *sorted(cuts), 80], range(81)):
-        state, scores, changed = case.first(), [], []
+        state, scores, changed, updated = case.first(), [], [], []
         for i, j in itertools.pairwise(edges):
             outcome = case.learner.observe(state, X[i:j], y[i:j])
             state = outcome.state
             scores.append(outcome.scores)
             changed.append(outcome.changed)
+            updated.append(outcome.updated)
         assert same(state, whole.state)
         assert np.array_equal(np.concatenate(scores), whole.scores)
         assert np.array_equal(np.concatenate(changed), whole.changed)
+        assert np.array_equal(np.concatenate(updated), whole.updated)
     assert whole.changed.any()
 
 
@@ -93,7 +107,7 @@ def test_scores_are_those_before_each_point_was_learned_and_rows_are_independent
     assert np.array_equal(case.learner.score(state, np.asfortranarray(X)), batch)
 
 
-@every_case
+@pytest.mark.parametrize("case", LAST_ITERATES)
 def test_a_change_is_a_wrong_prediction_and_sgn_0_is_positive(case: Case) -> None:
     X, y = stream(case, 2, 60)
     outcome = case.learner.observe(case.first(), X, y)
@@ -102,6 +116,7 @@ def test_a_change_is_a_wrong_prediction_and_sgn_0_is_positive(case: Case) -> Non
     else:
         wrong = np.where(outcome.scores >= 0, 1, -1) != y
     assert np.array_equal(wrong, outcome.changed)
+    assert np.array_equal(wrong, outcome.updated)
 
 
 @every_case
@@ -117,7 +132,7 @@ def test_inputs_are_untouched_and_predict_is_pure(case: Case) -> None:
     assert same(state, kept)
     assert np.array_equal(X, kept_X)
     assert np.array_equal(y, kept_y)
-    if case.learner is one_vs_rest:
+    if len(case.classes) > 2:
         assert np.array_equal(first, np.argmax(case.learner.score(state, X), axis=1))
     else:
         assert np.array_equal(first, np.where(case.learner.score(state, X) >= 0, 1, -1))
@@ -178,6 +193,22 @@ def test_bad_parameters_are_named() -> None:
         lambda: hyperboloid.init(0),
         lambda: hyperboloid.init(2, c=-1.0),
         lambda: one_vs_rest.init([perceptron.init(P3)]),
+        lambda: hemisphere.init(0),
+        lambda: hemisphere.init(2, c=0.0),
+        lambda: hemisphere.init(2, a=-1.0),
+        lambda: hemisphere.init(2, a=math.nan),
+        lambda: hemisphere.init(2, classes=1.5),  # type: ignore[arg-type]
+        lambda: hemisphere.init(2, classes=0),
+        lambda: hemisphere.init(2, points=-1),
+        lambda: hemisphere.init(2, a=0.0, W=[1.0, 0.0, 0.0, 0.0]),
+        lambda: hemisphere.init(2, classes=3, W=np.ones((2, 4))),
+        lambda: auto.init([]),
+        lambda: auto.init([gaussian.init(2)], classes=1),
+        lambda: softmax.init(2, classes=0),
+        lambda: softmax.init(2, classes=3, W=np.ones((2, 4))),
+        lambda: gaussian.init(2, c=-1.0),
+        lambda: gaussian.merge(gaussian.init(2), gaussian.init(3)),
+        lambda: gaussian.merge(gaussian.init(2), gaussian.init(2, c=2.0)),
         lambda: one_vs_rest.init([perceptron.init(P3), hyperboloid.init(3)]),
         lambda: one_vs_rest.init([strategic.init(P3, budget=1.0)] * 3),  # type: ignore[list-item]
     ):
@@ -196,6 +227,10 @@ def test_bad_parameters_are_named() -> None:
         for wrong in (math.nan, math.inf):
             with pytest.raises(NonFinite):
                 first([0.0, wrong, 1.0])
+    with pytest.raises(DimensionMismatch):
+        hemisphere.init(2, W=[1.0, 2.0, 3.0])
+    with pytest.raises(NonFinite):
+        hemisphere.init(1, W=[1.0, 2.0, math.nan])
     with pytest.raises(PointOutsideBall):
         perceptron.init([2.0, 0.0])
 

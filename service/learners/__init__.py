@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from service.learners import hyperboloid, one_vs_rest, perceptron, second_order, strategic
-from service.learners.contract import Learner, Outcome
+from service.learners.contract import Learner, Outcome, learner_of
 from service.learners.encoding import decode, encode
+from service.learners.registry import LEARNERS
 
-LEARNERS = {
-    "perceptron": perceptron,
-    "second_order": second_order,
-    "strategic": strategic,
-    "hyperboloid": hyperboloid,
-    "one_vs_rest": one_vs_rest,
-}
-
-__all__ = ["LEARNERS", "Learner", "Outcome", "decode", "encode"]
+__all__ = ["LEARNERS", "Learner", "Outcome", "decode", "encode", "learner_of"]

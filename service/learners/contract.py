@@ -6,14 +6,19 @@
     observe(state, X, y, until_change=False)  predict, then learn, each point in order: an Outcome
     learn(state, X, y, until_change)          the same, of points and labels that were checked before
 
-Points come in the session's own ball (curvature −c); scores leave in its units.
+Points come in the session's own ball (curvature −c); scores leave in its units. AXES names the axes of the state's
+arrays: the same letter is the same length everywhere in a state, "members" is how many members it has.
+
+A learner of two classes takes signs and gives a score a point; one of K classes takes indices 0 … K−1 and gives K, of
+which the largest decides, the first of equals. Some have probabilities(state, X), n×K, whose rows sum to one.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,8 +26,13 @@ from numpy.typing import ArrayLike, NDArray
 from service.errors import DimensionMismatch, InvalidParameter, LengthMismatch, NonFinite, UnknownLabel
 from service.geometry import Array, require_ball
 
+#: The most numbers that full matrices of a state may have: 2 MB, which every commit writes.
+FULL = 2**18
+
 S = TypeVar("S")
 Signs = NDArray[np.int8]
+Counts = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -31,7 +41,13 @@ class Outcome(Generic[S]):
 
     state: S
     scores: Array  # before each point was learned
-    changed: NDArray[np.bool_]  # which points changed the classifier
+    changed: Flags  # which points changed the classifier that answers
+    updates: Flags | None = None  # which points the learner was updated by, where those are not the same
+
+    @property
+    def updated(self) -> Flags:
+        """Which points count as updates, k: those the theorems bound"""
+        return self.changed if self.updates is None else self.updates
 
     @property
     def accepted(self) -> int:
@@ -45,6 +61,27 @@ class Learner(Protocol[S]):
     def predict(self, state: S, X: ArrayLike) -> NDArray[Any]: ...
     def observe(self, state: S, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[S]: ...
     def learn(self, state: S, X: Array, y: NDArray[Any], until_change: bool) -> Outcome[S]: ...
+
+
+def learner_of(state: S) -> Learner[S]:
+    """The module that a state comes from"""
+    return cast(Learner[S], sys.modules[type(state).__module__])
+
+
+def full_matrices(d: int, classes: int) -> bool:
+    """Whether a learner keeps a full matrix a class, or its diagonal alone: K(d+2)² ≤ FULL"""
+    return classes * (d + 2) ** 2 <= FULL
+
+
+def more_rows(rows: NDArray[Any], row: ArrayLike, classes: int) -> NDArray[Any]:
+    """A state's array with a row a class, and this row for each class that is new; one without rows stays so"""
+    if classes < len(rows):
+        raise InvalidParameter("classes", classes, f"at least {len(rows)}: a class that was learned stays")
+    if not len(rows):
+        return rows
+    return np.concatenate(
+        [rows, np.tile(np.asarray(row, dtype=rows.dtype), (classes - len(rows),) + (1,) * (rows.ndim - 1))]
+    )
 
 
 def unit_points(X: ArrayLike, d: int, c: float) -> Array:
@@ -71,6 +108,22 @@ def weights(w: ArrayLike | None, d: int) -> Array:
     if not np.isfinite(given).all():
         raise NonFinite(0, float(given[~np.isfinite(given)][0]), what="weights")
     return given
+
+
+def row_weights(W: ArrayLike | None, d: int, rows: int, c: float) -> Array:
+    """Rows of d + 2 finite weights on φ, the hemisphere coordinates of d dimensions; none: zeros"""
+    if not isinstance(d, int) or d < 1:
+        raise InvalidParameter("dimension", d, "a positive integer")
+    if not isinstance(rows, int) or rows < 1:
+        raise InvalidParameter("classes", rows, "two or more")
+    if not 0 < c < math.inf:
+        raise InvalidParameter("curvature c", c, "a positive number")
+    if W is None:
+        return np.zeros((rows, d + 2))
+    given = np.atleast_2d(np.array(W, dtype=np.float64))
+    if given.shape[0] != rows:
+        raise InvalidParameter("weights", f"{given.shape[0]} rows", f"{rows} rows, one a boundary")
+    return np.stack([weights(row, d + 2) for row in given])
 
 
 def sign_labels(y: ArrayLike, n: int) -> Signs:

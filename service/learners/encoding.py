@@ -3,7 +3,8 @@
     b"HORO" · digest (16 bytes of BLAKE2b over the rest) · header length (u32, little endian) · header · arrays
 
 The header is {"format": 1, "learner": name, "fields": [[name, dtype, shape], …]}; numbers are arrays of no axes.
-A one-vs-rest state has "members": a header each, and their arrays one after another.
+A state of several learners has "members": a header each, and their arrays one after another before its own. Which
+fields there are, and which of their axes have the same length, is said by the learners: see registry.py.
 """
 
 from __future__ import annotations
@@ -13,58 +14,44 @@ import math
 from dataclasses import fields
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, cast, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.errors import InvalidParameter, StateCorrupt
-from service.learners import hyperboloid, one_vs_rest, perceptron, second_order, strategic
+from service.learners.contract import Counts
+from service.learners.registry import LEARNERS
 
 FORMAT = 1
 MAGIC = b"HORO"
 
-State = perceptron.State | second_order.State | strategic.State | hyperboloid.State | one_vs_rest.State
-
-_STATES: dict[str, type] = {
-    "perceptron": perceptron.State,
-    "second_order": second_order.State,
-    "strategic": strategic.State,
-    "hyperboloid": hyperboloid.State,
-    "one_vs_rest": one_vs_rest.State,
-}
+#: A field of any other type is an array of floats.
+_DTYPES: dict[Any, str] = {float: "<f8", int: "<i8", bool: "|b1", Counts: "<i8"}
+_STATES: dict[str, type] = {name: learner.State for name, learner in LEARNERS.items()}
 _NAMES = {state: name for name, state in _STATES.items()}
-_SCALARS: dict[Any, str] = {float: "<f8", int: "<i8", bool: "|b1"}
-#: name → (the field's type, the dtype it is stored with); a field that is no number is an array of floats
-_FIELDS = {
-    state: {
-        f.name: (hint, _SCALARS.get(hint, "<f8")) for f in fields(state) for hint in [get_type_hints(state)[f.name]]
+#: state → its fields beside its members: name → (the field's type, the dtype it is stored with, its axes)
+_FIELDS: dict[type, dict[str, tuple[Any, str, tuple[str, ...]]]] = {
+    learner.State: {
+        name: (hint, _DTYPES.get(hint, "<f8"), learner.AXES.get(name, ()))
+        for name, hint in get_type_hints(learner.State).items()
+        if name != "members"
     }
-    for state in _STATES.values()
-    if state is not one_vs_rest.State
+    for learner in LEARNERS.values()
 }
-#: The axes of the arrays: the same letter is the same length everywhere in a state.
-_AXES = {
-    "p": ("d",),
-    "w": ("d",),
-    "start": ("d",),
-    "xi": ("d",),
-    "factor": ("d", "d"),
-    "basis": ("rows", "d"),
-    "evidence": ("m",),
-}
+_HAS_MEMBERS = {state for state in _STATES.values() if "members" in {f.name for f in fields(state)}}
+
+Kind = tuple[type, tuple[tuple[int, ...], ...], tuple[Any, ...]]  # a state's type, its shapes, the kinds of its members
 
 
-def encode(state: State) -> bytes:
-    members = state.members if isinstance(state, one_vs_rest.State) else (state,)
-    arrays = [_arrays(member) for member in members]
-    kinds = tuple((type(m), tuple(a.shape for a in each)) for m, each in zip(members, arrays, strict=True))
-    head = _head(isinstance(state, one_vs_rest.State), kinds)
-    body = b"".join([len(head).to_bytes(4, "little"), head, *(a.tobytes() for each in arrays for a in each)])
+def encode(state: Any) -> bytes:
+    arrays: list[NDArray[Any]] = []
+    head = _head(_collect(state, arrays))
+    body = b"".join([len(head).to_bytes(4, "little"), head, *(a.tobytes() for a in arrays)])
     return MAGIC + _digest(body) + body
 
 
-def decode(data: bytes) -> State:
+def decode(data: bytes) -> Any:
     magic, digest, body = data[:4], data[4:20], data[20:]
     if magic != MAGIC:
         raise StateCorrupt("these bytes are no encoded state")
@@ -84,54 +71,63 @@ def decode(data: bytes) -> State:
     return state
 
 
-def weight(state: State) -> int:
+def weight(state: Any) -> int:
     """About how many bytes `encode` makes of it: its arrays, and some 300 bytes a learner beside them"""
-    members = state.members if isinstance(state, one_vs_rest.State) else (state,)
-    return sum(300 + sum(v.nbytes for v in vars(m).values() if isinstance(v, np.ndarray)) for m in members)
+    own = sum(value.nbytes for value in vars(state).values() if isinstance(value, np.ndarray))
+    return 300 + own + sum(weight(member) for member in getattr(state, "members", ()))
 
 
-def _arrays(state: Any) -> list[NDArray[Any]]:
-    return [np.asarray(getattr(state, name), dtype=dtype) for name, (_, dtype) in _FIELDS[type(state)].items()]
+def _collect(state: Any, arrays: list[NDArray[Any]]) -> Kind:
+    """The state's kind; its arrays are appended, those of its members first"""
+    kind = type(state)
+    members = tuple(_collect(member, arrays) for member in state.members) if kind in _HAS_MEMBERS else ()
+    own = [np.asarray(getattr(state, name), dtype=dtype) for name, (_, dtype, _) in _FIELDS[kind].items()]
+    arrays += own
+    return kind, tuple(a.shape for a in own), members
 
 
 @lru_cache
-def _head(rest: bool, kinds: tuple[tuple[type, tuple[tuple[int, ...], ...]], ...]) -> bytes:
+def _head(kind: Kind) -> bytes:
     """The header, which depends on nothing but the learners and the shapes of their fields"""
-    heads = []
-    for kind, shapes in kinds:
-        described = zip(_FIELDS[kind].items(), shapes, strict=True)
-        fields = [[name, dtype, shape] for (name, (_, dtype)), shape in described]
-        heads.append({"learner": _NAMES[kind], "fields": fields})
-    header = {"learner": _NAMES[one_vs_rest.State], "members": heads} if rest else heads[0]
-    return json.dumps({"format": FORMAT, **header}, separators=(",", ":")).encode()
+    return json.dumps({"format": FORMAT, **_described(kind)}, separators=(",", ":")).encode()
 
 
-def _restore(header: dict[str, Any], data: memoryview) -> tuple[State, memoryview]:
+def _described(kind: Kind) -> dict[str, Any]:
+    state, shapes, members = kind
+    head: dict[str, Any] = {"learner": _NAMES[state]}
+    if state in _HAS_MEMBERS:
+        head["members"] = [_described(member) for member in members]
+    if shapes:
+        named = zip(_FIELDS[state].items(), shapes, strict=True)
+        head["fields"] = [[name, dtype, shape] for (name, (_, dtype, _)), shape in named]
+    return head
+
+
+def _restore(header: dict[str, Any], data: memoryview) -> tuple[Any, memoryview]:
     kind = _STATES.get(header["learner"])
     if kind is None:
         raise StateCorrupt(f"no learner is called {header['learner']!r}")
-    if kind is one_vs_rest.State:
+    values: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
+    if kind in _HAS_MEMBERS:
         members: list[Any] = []
         for head in header["members"]:
             member, data = _restore(head, data)
             members.append(member)
-        return one_vs_rest.init(members), data
+        values["members"], sizes["members"] = tuple(members), len(members)
     named = _FIELDS[kind]
-    if [(name, dtype) for name, dtype, _ in header["fields"]] != [(name, dtype) for name, (_, dtype) in named.items()]:
+    stored = header["fields"] if named else []
+    if [(name, dtype) for name, dtype, _ in stored] != [(name, dtype) for name, (_, dtype, _) in named.items()]:
         raise StateCorrupt(f"the fields of the stored {header['learner']} are not its own")
-    values: dict[str, Any] = {}
-    sizes: dict[str, int] = {}
-    for name, dtype, shape in header["fields"]:
-        axes, hint = _AXES.get(name, ()), named[name][0]
+    for (name, dtype, shape), (hint, _, axes) in zip(stored, named.values(), strict=True):
         if len(shape) != len(axes) or any(
             n < 0 or sizes.setdefault(a, n) != n for a, n in zip(axes, shape, strict=True)
         ):
             raise StateCorrupt(f"field {name} of the stored state has shape {shape}")
-        count = math.prod(shape)
-        array = np.frombuffer(data, dtype=dtype, count=count).reshape(shape).copy()
+        array = np.frombuffer(data, dtype=dtype, count=math.prod(shape)).reshape(shape).copy()
         values[name] = array if axes else hint(array.item())
         data = data[array.nbytes :]
-    return cast(State, kind(**values)), data
+    return kind(**values), data
 
 
 def _digest(body: bytes) -> bytes:

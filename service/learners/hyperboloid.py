@@ -32,6 +32,9 @@ class State:
     reach: float  # max sinh²(r/2), r = d(0, x)
 
 
+AXES = {"w": ("d",), "start": ("d",)}
+
+
 def init(d: int, *, c: float = 1.0, w: ArrayLike | None = None) -> State:
     if not isinstance(d, int) or d < 1:
         raise InvalidParameter("dimension", d, "a positive integer")

@@ -6,8 +6,9 @@ taken in index order (no fast-math, no fused multiply-add), so the score of a ro
 row and the state alone, in `score` as in `observe`, however a stream is cut.
 
 All arguments are read only and every array that is returned is new: the purity of the learners starts here.
-They trust shapes and values; the learners check them. Everything compiled lives in this one file because
-Numba's cache watches only the file a function is written in.
+They trust shapes and values; the learners check them. Numba's cache watches only the file a function is
+written in, so a compiled function calls none of another file: what shares functions is here, and a learner
+that needs none of them has its loops with it (softmax, gaussian, auto, drift).
 
 Symbols: p the reference point, s = x − p, z = 2(s − ‖s‖² p/(1−‖p‖²))/(1−‖x‖²) the lifted point, w the
 weights, k the number of updates, reach = max sinh²(r/2) over the points seen, r = d(p, x).
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Counts = NDArray[np.int64]
 Signs = NDArray[np.int8]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,7 +40,7 @@ _floats, _square, _flags = types.float64[::1], types.float64[:, ::1], types.bool
 _f8, _i8, _yes = types.float64, types.int64, types.boolean
 
 
-def _compiled(*signature: Any) -> Callable[[F], F]:
+def compiled(*signature: Any) -> Callable[[F], F]:
     """Compile now (or load from the cache), without the GIL. With a signature nothing compiles later."""
 
     def wrap(function: F) -> F:
@@ -47,7 +49,7 @@ def _compiled(*signature: Any) -> Callable[[F], F]:
     return wrap
 
 
-@_compiled()
+@compiled()
 def _products(x: Floats, p: Floats, w: Floats) -> tuple[float, float, float]:
     """⟨w,s⟩, ‖s‖², ‖x‖² with s = x − p, in one pass"""
     ws, ss, xx = 0.0, 0.0, 0.0
@@ -59,7 +61,7 @@ def _products(x: Floats, p: Floats, w: Floats) -> tuple[float, float, float]:
     return ws, ss, xx
 
 
-@_compiled()
+@compiled()
 def _dot(x: Floats, y: Floats) -> float:
     total = 0.0
     for j in range(x.size):
@@ -67,7 +69,7 @@ def _dot(x: Floats, y: Floats) -> float:
     return total
 
 
-@_compiled()
+@compiled()
 def _lift(x: Floats, p: Floats, ss: float, gap: float, room: float, z: Floats) -> None:
     """z = 2(s − ‖s‖² p/(1−‖p‖²))/(1−‖x‖²), with gap = 1−‖p‖² and room = 1−‖x‖²"""
     for j in range(x.size):
@@ -77,7 +79,7 @@ def _lift(x: Floats, p: Floats, ss: float, gap: float, room: float, z: Floats) -
 # ---------------------------------------------------------------------------------- perceptron
 
 
-@_compiled(_floats(_matrix, _vector, _vector))
+@compiled(_floats(_matrix, _vector, _vector))
 def lifted_ratios(X: Floats, p: Floats, w: Floats) -> Floats:
     """⟨w,z⟩/‖w‖ of every row, 0 when w = 0:  ⟨w,z⟩ = 2(⟨w,s⟩ − ‖s‖²⟨w,p⟩/(1−‖p‖²))/(1−‖x‖²)"""
     gap, norm, wp = 1 - _dot(p, p), math.sqrt(_dot(w, w)), _dot(w, p)
@@ -89,7 +91,7 @@ def lifted_ratios(X: Floats, p: Floats, w: Floats) -> Floats:
     return ratios
 
 
-@_compiled(types.Tuple((_i8, _floats, _i8, _f8, _floats, _flags))(_matrix, _signs, _vector, _vector, _i8, _f8, _yes))
+@compiled(types.Tuple((_i8, _floats, _i8, _f8, _floats, _flags))(_matrix, _signs, _vector, _vector, _i8, _f8, _yes))
 def perceptron(
     X: Floats, y: Signs, p: Floats, w0: Floats, k: int, reach: float, until_change: bool
 ) -> tuple[int, Floats, int, float, Floats, Flags]:
@@ -118,7 +120,7 @@ def perceptron(
 # ---------------------------------------------------------------------------------- second order
 
 
-@_compiled()
+@compiled()
 def _rank_one(U: Floats, x: Floats, n: int) -> None:
     """U ← the triangular U' with U'ᵀU' = UᵀU + x xᵀ, by Givens rotations on the leading n; x is used up."""
     for j in range(n):
@@ -132,7 +134,7 @@ def _rank_one(U: Floats, x: Floats, n: int) -> None:
                 x[i] = cos * x[i] - sin * upper
 
 
-@_compiled()
+@compiled()
 def _solve(U: Floats, b: Floats, n: int) -> None:
     """b ← (UᵀU)⁻¹ b on the leading n, by two triangular solves"""
     for j in range(n):
@@ -154,7 +156,7 @@ def _solve(U: Floats, b: Floats, n: int) -> None:
         b[j] = (b[j] - (t0 + t1 + t2 + t3)) / U[j, j]
 
 
-@_compiled()
+@compiled()
 def _residual(z: Floats, basis: Floats, rank: int, b: Floats, e: Floats) -> float:
     """b = the coordinates of z in the orthonormal rows of the basis, e = what is left of z; returns ‖e‖.
 
@@ -171,7 +173,49 @@ def _residual(z: Floats, basis: Floats, rank: int, b: Floats, e: Floats) -> floa
     return math.sqrt(_dot(e, e))
 
 
-@_compiled(_floats(_matrix, _vector, _vector, _matrix, _i8, _f8))
+@compiled()
+def _refactor(U: Floats, basis: Floats, rank: int, b: Floats, e: Floats, left: float) -> int:
+    """A ← A + z zᵀ, with b the coordinates of z (in the basis while rank < d), left = ‖e‖ > 0 if z is outside the span
+
+    b is used up. Returns the new rank; once the span is whole, U is in the ambient coordinates, for good.
+    """
+    d, was = U.shape[0], rank
+    if left > 0:
+        for j in range(d):
+            basis[rank, j] = e[j] / left
+        b[rank] = left
+        rank += 1
+    _rank_one(U, b, rank)
+    if was < d and rank == d:
+        rows = np.zeros((d, d))
+        for m in range(d):
+            for h in range(m, d):
+                for j in range(d):
+                    rows[m, j] += U[m, h] * basis[h, j]
+        U[:, :] = 0.0
+        for m in range(d):
+            _rank_one(U, rows[m], d)
+    return rank
+
+
+@compiled()
+def _weights(U: Floats, basis: Floats, rank: int, xi: Floats, b: Floats, w: Floats) -> None:
+    """w ← A⁺ξ; b is scratch"""
+    d = U.shape[0]
+    if rank == d:
+        w[:] = xi
+        _solve(U, w, d)
+        return
+    for m in range(rank):
+        b[m] = _dot(basis[m], xi)
+    _solve(U, b, rank)
+    w[:] = 0.0
+    for m in range(rank):
+        for j in range(d):
+            w[j] += b[m] * basis[m, j]
+
+
+@compiled(_floats(_matrix, _vector, _vector, _matrix, _i8, _f8))
 def spanned_ratios(X: Floats, p: Floats, w: Floats, basis: Floats, rank: int, tolerance: float) -> Floats:
     """⟨w,z⟩/‖w‖ of every row, and exactly 0 for a z outside the span of the basis"""
     n, d = X.shape
@@ -187,7 +231,7 @@ def spanned_ratios(X: Floats, p: Floats, w: Floats, basis: Floats, rank: int, to
     return ratios
 
 
-@_compiled(
+@compiled(
     types.Tuple((_i8, _floats, _floats, _square, _square, _i8, _i8, _f8, _floats, _flags))(
         _matrix, _signs, _vector, _vector, _vector, _matrix, _matrix, _i8, _f8, _i8, _f8, _yes
     )
@@ -233,33 +277,8 @@ def second_order(
                 b[:] = z
             for j in range(d):
                 xi[j] += y[i] * z[j]
-            was = rank
-            if outside:
-                for j in range(d):
-                    basis[rank, j] = e[j] / left
-                b[rank] = left
-                rank += 1
-            _rank_one(U, b, rank)
-            if was < d and rank == d:  # the span is whole: back to the ambient coordinates, for good
-                rows = np.zeros((d, d))
-                for m in range(d):
-                    for h in range(m, d):
-                        for j in range(d):
-                            rows[m, j] += U[m, h] * basis[h, j]
-                U[:, :] = 0.0
-                for m in range(d):
-                    _rank_one(U, rows[m], d)
-            if rank == d:
-                w[:] = xi
-                _solve(U, w, d)
-            else:
-                for m in range(rank):
-                    b[m] = _dot(basis[m], xi)
-                _solve(U, b, rank)
-                w[:] = 0.0
-                for m in range(rank):
-                    for j in range(d):
-                        w[j] += b[m] * basis[m, j]
+            rank = _refactor(U, basis, rank, b, e, left if outside else 0.0)
+            _weights(U, basis, rank, xi, b, w)
             norm, wp = math.sqrt(_dot(w, w)), _dot(w, p)
             k += 1
             changed[i] = True
@@ -271,7 +290,7 @@ def second_order(
 # ---------------------------------------------------------------------------------- strategic
 
 
-@_compiled()
+@compiled()
 def _strategic_score(
     ws: float, ss: float, xx: float, gap: float, wp: float, norm: float, alpha: float, tolerance: float
 ) -> tuple[float, float, float]:
@@ -288,7 +307,7 @@ def _strategic_score(
     return score, stretch, r
 
 
-@_compiled(_floats(_matrix, _vector, _vector, _f8, _f8))
+@compiled(_floats(_matrix, _vector, _vector, _f8, _f8))
 def strategic_scores(X: Floats, p: Floats, w: Floats, alpha: float, tolerance: float) -> Floats:
     gap, norm, wp = 1 - _dot(p, p), math.sqrt(_dot(w, w)), _dot(w, p)
     scores = np.empty(X.shape[0])
@@ -298,7 +317,7 @@ def strategic_scores(X: Floats, p: Floats, w: Floats, alpha: float, tolerance: f
     return scores
 
 
-@_compiled(
+@compiled(
     types.Tuple((_i8, _floats, _f8, _floats, _i8, _f8, _floats, _flags))(
         _matrix, _signs, _vector, _vector, _f8, _f8, _vector, _yes, _f8, _i8, _f8, _yes
     )
@@ -361,7 +380,7 @@ def strategic(
 # ---------------------------------------------------------------------------------- hyperboloid
 
 
-@_compiled()
+@compiled()
 def _minkowski(x: Floats, w: Floats) -> tuple[float, float]:
     """[w,h] = (2⟨w_s,x⟩ − w₀(1+‖x‖²))/(1−‖x‖²) for the point h of the hyperboloid over x; and ‖x‖²"""
     wx, xx = 0.0, 0.0
@@ -371,7 +390,7 @@ def _minkowski(x: Floats, w: Floats) -> tuple[float, float]:
     return (2 * wx - w[0] * (1 + xx)) / (1 - xx), xx
 
 
-@_compiled()
+@compiled()
 def _length(w: Floats) -> float:
     """√[w,w] of a spacelike w, else the Euclidean ‖w‖: a timelike w has no hyperplane to be distant from"""
     space = 0.0
@@ -381,7 +400,7 @@ def _length(w: Floats) -> float:
     return math.sqrt(space - time) if space > time else math.sqrt(space + time)
 
 
-@_compiled(_floats(_matrix, _vector))
+@compiled(_floats(_matrix, _vector))
 def hyperboloid_ratios(X: Floats, w: Floats) -> Floats:
     length = _length(w)
     ratios = np.zeros(X.shape[0])
@@ -391,7 +410,7 @@ def hyperboloid_ratios(X: Floats, w: Floats) -> Floats:
     return ratios
 
 
-@_compiled(types.Tuple((_i8, _floats, _i8, _f8, _floats, _flags))(_matrix, _signs, _vector, _i8, _f8, _yes))
+@compiled(types.Tuple((_i8, _floats, _i8, _f8, _floats, _flags))(_matrix, _signs, _vector, _i8, _f8, _yes))
 def hyperboloid(
     X: Floats, y: Signs, w0: Floats, k: int, reach: float, until_change: bool
 ) -> tuple[int, Floats, int, float, Floats, Flags]:
@@ -417,7 +436,168 @@ def hyperboloid(
     return n, w, k, reach, ratios, changed
 
 
-@_compiled(
+# ---------------------------------------------------------------------------------- hemisphere
+
+
+@compiled()
+def _sphere_distance(s: float, room: float, w: Floats, root_c: float) -> float:
+    """The signed distance to {⟨w,φ⟩ = 0} where that is a sphere of the geometry, else ⟨w,φ⟩/‖w‖
+
+    With s = ⟨w,φ⟩, room = φ's last = 1/h₀, w = (b, n, t): h₀s = [ν,h] + t, ν = (−b, n), q = [ν,ν] = ‖n‖² − b².
+
+        q > 0   as far from the hyperplane of ν as sinh δ = −t/√q:  asinh([ν,h]/√q) − asinh(−t/√q)
+        q < 0   a ball about the point of ν, cosh ρ = ∓t/√−q ≥ 1:   ±(d − ρ),  cosh d = cosh ρ ± h₀s/√−q
+        q = 0   a horosphere:                                        ±ln([ν,h]/−t)
+
+    Each is written as a function of h₀s, which vanishes with it and has its sign; distances are in units of √c.
+    """
+    D = w.size
+    b, t, nn = w[0], w[D - 1], 0.0
+    for j in range(1, D - 1):
+        nn += w[j] * w[j]
+    norm = math.sqrt(b * b + nn + t * t)
+    if norm == 0 or s == 0:
+        return 0.0
+    plain, q, rise, value = s / norm, nn - b * b, s / room, 0.0
+    side = 1.0 if b > 0 else -1.0
+    if q > 0:
+        root = math.sqrt(q)
+        low, step = -t / root, rise / root
+        high = low + step
+        if (low > 0) == (high > 0):
+            value = math.asinh(
+                step * (high + low) / (high * math.sqrt(1 + low * low) + low * math.sqrt(1 + high * high))
+            )
+        else:
+            value = math.asinh(high) - math.asinh(low)
+    elif q < 0:
+        root = math.sqrt(-q)
+        near = -side * t / root
+        if near >= 1:
+            far = max(near + side * rise / root, 1.0)
+            middle = (math.acosh(far) + math.acosh(near)) / 2
+            value = 2 * math.asinh(rise / root / (2 * math.sinh(middle)))
+    elif -side * t > 0:
+        value = side * math.log1p(-rise / t)
+    return value / root_c if (value > 0) == (s > 0) and value != 0 and math.isfinite(value) else plain
+
+
+@compiled()
+def _spanned(
+    f: Floats, w: Floats, basis: Floats, rank: int, tolerance: float, b: Floats, e: Floats
+) -> tuple[float, float]:
+    """⟨w,f⟩ and 0; where f is outside the span of the basis, 0 and what is left of it beside the span"""
+    if rank < f.size:
+        left = _residual(f, basis, rank, b, e)
+        if left > tolerance * math.sqrt(_dot(f, f)):
+            return 0.0, left
+    return _dot(w, f), 0.0
+
+
+_cube, _some = types.float64[:, :, ::1], types.int64[::1]
+_cubes = types.Array(types.float64, 3, "C", readonly=True)
+_indices = types.Array(types.int64, 1, "C", readonly=True)
+
+
+@compiled(_square(_matrix, _matrix, _cubes, _indices, _f8, _yes, _f8))
+def hemisphere_scores(
+    F: Floats, rule: Floats, basis: Floats, rank: Counts, tolerance: float, spanned: bool, root_c: float
+) -> Floats:
+    """What the rule says of every row; `spanned`: exactly 0 of one outside the span of the mistakes"""
+    n, D = F.shape
+    rows = rule.shape[0]
+    b, e = np.empty(D), np.empty(D)
+    scores = np.empty((n, rows))
+    for i in range(n):
+        for r in range(rows):
+            if spanned:
+                scores[i, r] = _spanned(F[i], rule[r], basis[r], rank[r], tolerance, b, e)[0]
+            else:
+                scores[i, r] = _dot(rule[r], F[i])
+        if rows == 1:
+            scores[i, 0] = _sphere_distance(scores[i, 0], F[i, D - 1], rule[0], root_c)
+    return scores
+
+
+@compiled(
+    types.Tuple(
+        (_i8, _square, _square, _square, _square, _cube, _cube, _some, _some, _i8, _i8, _square, _flags, _flags)
+    )(
+        *(_matrix, _indices, _matrix, _matrix, _matrix, _matrix, _cubes, _cubes, _indices, _indices, _i8, _i8),
+        *(_yes, _f8, _f8, _yes),
+    )
+)
+def hemisphere(
+    F: Floats,
+    y: Counts,
+    weights: Floats,
+    lag0: Floats,
+    rule0: Floats,
+    xi0: Floats,
+    factor: Floats,
+    basis0: Floats,
+    rank0: Counts,
+    k0: Counts,
+    t: int,
+    last: int,
+    average: bool,
+    tolerance: float,
+    root_c: float,
+    until_change: bool,
+) -> tuple[int, Floats, Floats, Floats, Floats, Floats, Floats, Counts, Counts, int, int, Floats, Flags, Flags]:
+    """Each row of W its own perceptron, of first order where there are no factors; label r is positive for row r.
+
+    On a mistake of the last iterate A ← A + (t−1)ΔW; after it, and 2^j points after it, the rule is W − A/t.
+    Returns (points consumed, W, A, rule, ξ, U, basis, rank, k, t, t of the last update, scores, changed, updates).
+    """
+    n, D = F.shape
+    rows = weights.shape[0]
+    W, lag, rule, xi = weights.copy(), lag0.copy(), rule0.copy(), xi0.copy()
+    U, basis, rank, k = factor.copy(), basis0.copy(), rank0.copy(), k0.copy()
+    b, e, w = np.empty(D), np.empty(D), np.empty(D)
+    scores, changed, updates = np.empty((n, rows)), np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+    second, pseudo = U.shape[0] > 0, basis.shape[0] > 0
+    for i in range(n):
+        f = F[i]
+        t += 1
+        for r in range(rows):
+            if pseudo:
+                s, left = _spanned(f, W[r], basis[r], rank[r], tolerance, b, e)
+            else:
+                s, left = _dot(W[r], f), 0.0
+            scores[i, r] = _dot(rule[r], f) if average else s
+            if (s >= 0) != (y[i] == r):
+                sign = 1.0 if y[i] == r else -1.0
+                for j in range(D):
+                    xi[r, j] += sign * f[j]
+                if second:
+                    if rank[r] == D:
+                        b[:] = f
+                    rank[r] = _refactor(U[r], basis[r], rank[r], b, e, left)
+                    _weights(U[r], basis[r], rank[r], xi[r], b, w)
+                else:
+                    w[:] = xi[r]
+                for j in range(D):
+                    lag[r, j] += (t - 1) * (w[j] - W[r, j])
+                    W[r, j] = w[j]
+                k[r] += 1
+                updates[i] = True
+        if rows == 1:
+            scores[i, 0] = _sphere_distance(scores[i, 0], f[D - 1], rule[0], root_c)
+        if updates[i]:
+            last = t
+        since = t - last
+        if updates[i] or (average and last > 0 and since & (since - 1) == 0):
+            for r in range(rows):
+                for j in range(D):
+                    rule[r, j] = W[r, j] - lag[r, j] / t if average else W[r, j]
+            changed[i] = True
+            if until_change:
+                return i + 1, W, lag, rule, xi, U, basis, rank, k, t, last, scores, changed, updates
+    return n, W, lag, rule, xi, U, basis, rank, k, t, last, scores, changed, updates
+
+
+@compiled(
     types.Tuple((types.uint8[::1], _i8, _i8, _i8, _f8, _f8, types.int64[::1], types.int64[::1]))(
         types.Array(types.boolean, 1, "C", readonly=True),
         types.Array(types.uint8, 1, "C", readonly=True),

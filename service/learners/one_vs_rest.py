@@ -16,32 +16,33 @@ from numpy.typing import ArrayLike, NDArray
 from service.errors import InvalidParameter
 from service.geometry import Array, require_ball
 from service.learners import hyperboloid, perceptron, second_order
-from service.learners.contract import Learner, Outcome, class_labels
+from service.learners.contract import Outcome, class_labels, learner_of
 
 Member = perceptron.State | second_order.State | hyperboloid.State
-
-_LEARNER: dict[type, Learner[Any]] = {
-    perceptron.State: perceptron,
-    second_order.State: second_order,
-    hyperboloid.State: hyperboloid,
-}
+KINDS = {perceptron.State, second_order.State, hyperboloid.State}
 
 
 @dataclass(frozen=True)
 class State:
     members: tuple[Member, ...]  # one a class
 
+    def __post_init__(self) -> None:
+        kinds = {type(member) for member in self.members}
+        if len(self.members) < 2 or len(kinds) != 1 or not kinds <= KINDS:
+            found = [type(member).__module__ for member in self.members]
+            raise InvalidParameter("members", found, "two or more of one binary learner")
+
+
+AXES: dict[str, tuple[str, ...]] = {}
+
 
 def init(members: Sequence[Member]) -> State:
     """From the first states of K binary learners, all of one kind."""
-    kinds = {type(member) for member in members}
-    if len(members) < 2 or len(kinds) != 1 or not kinds <= set(_LEARNER):
-        raise InvalidParameter("members", [type(m).__module__ for m in members], "two or more of one binary learner")
     return State(tuple(members))
 
 
 def score(state: State, X: ArrayLike) -> Array:
-    return np.stack([_learner(state).score(member, X) for member in state.members], axis=1)
+    return np.stack([learner_of(member).score(member, X) for member in state.members], axis=1)
 
 
 def predict(state: State, X: ArrayLike) -> NDArray[np.intp]:
@@ -68,12 +69,7 @@ def learn(state: State, X: Array, y: NDArray[np.int64], until_change: bool) -> O
 
 
 def _observe_each(state: State, X: NDArray[Any], y: NDArray[np.int64], *, until_change: bool) -> list[Outcome[Member]]:
-    learner = _learner(state)
     return [
-        learner.learn(member, X, np.where(y == j, np.int8(1), np.int8(-1)), until_change)
+        learner_of(member).learn(member, X, np.where(y == j, np.int8(1), np.int8(-1)), until_change)
         for j, member in enumerate(state.members)
     ]
-
-
-def _learner(state: State) -> Learner[Any]:
-    return _LEARNER[type(state.members[0])]

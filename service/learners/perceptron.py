@@ -29,6 +29,9 @@ class State:
     reach: float  # max sinh²(r/2), r = d(p, x)
 
 
+AXES = {"p": ("d",), "w": ("d",), "start": ("d",)}
+
+
 def init(p: ArrayLike, *, c: float = 1.0, w: ArrayLike | None = None) -> State:
     """At the reference point p; from the weights w, in lifted coordinates, when there are some already."""
     p = unit_point(p, c)

@@ -43,6 +43,16 @@ class State:
     reach: float  # max sinh²(r/2), r = d(p, x)
 
 
+AXES = {
+    "p": ("d",),
+    "w": ("d",),
+    "xi": ("d",),
+    "start": ("d",),
+    "factor": ("d", "d"),
+    "basis": ("rows", "d"),
+}
+
+
 def init(p: ArrayLike, *, c: float = 1.0, a: float = 1.0, w: ArrayLike | None = None) -> State:
     """From the weights w, in lifted coordinates, when there are some already: ξ₁ = a·w"""
     if not 0 <= a < math.inf:

@@ -49,6 +49,9 @@ class State:
     reach: float  # max sinh²(r/2), r = d(p, x)
 
 
+AXES = {"p": ("d",), "w": ("d",), "start": ("d",), "evidence": ("m",)}
+
+
 def init(p: ArrayLike, *, budget: float, c: float = 1.0, estimate: bool = False, w: ArrayLike | None = None) -> State:
     """`budget` is α; with `estimate`, where its estimate starts: better too high than too low."""
     if not 0 < budget < math.inf:
@@ -93,4 +96,4 @@ def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State
         until_change,
     )
     learned = replace(state, w=w, alpha=alpha, evidence=evidence, k=k, reach=reach)
-    return Outcome(learned, scores[:n] / math.sqrt(state.c), changed[:n])
+    return Outcome(learned, scores[:n] / math.sqrt(state.c), changed[:n], updates=signs(scores[:n]) != y[:n])

@@ -1,0 +1,144 @@
+"""Drift: found soon, abrupt or slow; rarely where there is none; however a stream is cut."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.errors import StateCorrupt
+from service.learners import drift, gaussian
+from service.learners.drift import CLOCK, PER_LEVEL, SENSITIVITY, State
+from tests.streams import rings
+
+
+def textbook(wrong: Any, delta: float = SENSITIVITY) -> list[int]:
+    """The same test on a list of buckets, oldest first, each a list of its errors"""
+
+    def h(e: int, n: int) -> float:
+        return sum(x * math.log(x / n) for x in (e, n - e) if x)
+
+    buckets: list[list[int]] = []
+    alarms = []
+    for t, x in enumerate(map(int, wrong), 1):
+        buckets.append([x])
+        size = 1
+        while sum(len(b) == size for b in buckets) > PER_LEVEL:
+            first = next(i for i, b in enumerate(buckets) if len(b) == size)
+            buckets[first : first + 2] = [buckets[first] + buckets[first + 1]]
+            size *= 2
+        window = [one for b in buckets for one in b]
+        N, E = len(window), sum(window)
+        if not (x or t % CLOCK == 0):
+            continue
+        best, at = math.log(3 * N**1.5 / delta), None
+        for i in range(1, len(buckets)):
+            old = [one for b in buckets[:i] for one in b]
+            n, e = len(old), sum(old)
+            if ((E - e) * n - e * (N - n)) * (1 if x else -1) > 0:
+                ratio = h(e, n) + h(E - e, N - n) - h(E, N)
+                if ratio > best:
+                    best, at = ratio, i
+        if at is not None:
+            buckets = buckets[at:]
+            alarms += [t] * x
+    return alarms
+
+
+#: error rates that rise and fall
+streams = st.builds(
+    lambda seed, rates: np.concatenate([np.random.default_rng(seed).random(200) < rate for rate in rates]),
+    st.integers(0, 2**32 - 1),
+    st.lists(st.sampled_from([0.0, 0.05, 0.5, 1.0]), min_size=1, max_size=6),
+)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(streams)
+def test_it_agrees_with_the_textbook(wrong: Any) -> None:
+    assert drift.observe(State(), wrong).alarms.tolist() == textbook(wrong)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(streams, st.lists(st.integers(0, 1200), max_size=8))
+def test_a_batch_is_a_fold_however_it_is_cut(wrong: Any, cuts: list[int]) -> None:
+    whole = drift.observe(State(), wrong)
+    for parts in (np.split(wrong, sorted(cuts)), np.split(wrong, len(wrong))):
+        state, alarms = State(), []
+        for part in parts:
+            found = drift.observe(state, part)
+            state = State.unpack(found.state.pack())
+            alarms += found.alarms.tolist()
+        assert state.pack() == whole.state.pack()
+        assert alarms == whole.alarms.tolist()
+    assert (whole.state.alarms, whole.state.seen) == (len(whole.alarms), len(wrong))
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.3, 0.5, 0.9])
+def test_a_false_alarm_is_rare(rate: float) -> None:
+    """400 streams of 5,000 points without drift: at most as many as δ says raise one, and one more"""
+    rng, raised = np.random.default_rng(0), 0
+    for _ in range(400):
+        raised += drift.observe(State(), rng.random(5000) < rate).state.alarms > 0
+    assert raised <= 400 * SENSITIVITY + 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "within"), [(0.02, 0.98, 12), (0.05, 0.95, 16), (0.1, 0.9, 25), (0.05, 0.5, 80)]
+)
+def test_an_abrupt_rise_is_found_within_some_points(before: float, after: float, within: int) -> None:
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        wrong = np.concatenate([rng.random(10_000) < before, rng.random(500) < after])
+        alarms = drift.observe(State(), wrong).alarms
+        assert 0 < alarms[0] - 10_000 <= within
+
+
+def test_a_slow_rise_is_found_too() -> None:
+    """From 5 % to 25 % in 5,000 points: before it is half way"""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        wrong = rng.random(15_000) < np.interp(np.arange(15_000), [10_000, 15_000], [0.05, 0.25])
+        alarms = drift.observe(State(), wrong).alarms
+        assert 10_000 < alarms[0] < 12_500
+
+
+def test_what_was_learned_hides_no_later_rise() -> None:
+    """A learner that begins at 90 % errors and comes to 2 %: no alarm, its beginning forgotten, a rise to 20 % found"""
+    rng = np.random.default_rng(1)
+    wrong = np.concatenate([rng.random(300) < 0.9, rng.random(3000) < 0.02, rng.random(300) < 0.2])
+    state = drift.observe(State(), wrong[:3300]).state
+    assert state.alarms == 0
+    assert state.window < 3100
+    assert 3300 < drift.observe(State(), wrong).alarms[0] < 3400
+
+
+def test_a_more_sensitive_one_is_sooner_and_more_often_wrong() -> None:
+    rng = np.random.default_rng(2)
+    wrong = rng.random(12_000) < np.where(np.arange(12_000) < 10_000, 0.1, 0.25)
+    keen, calm = (drift.observe(State(), wrong, delta).alarms for delta in (0.5, 1e-9))
+    assert 10_000 < keen[0] < calm[0]
+
+
+def test_every_label_flipped_at_point_10_000_is_found_within_20_points() -> None:
+    """The issue's own example, on a learner that errs in some 3 % before"""
+    rng = np.random.default_rng(3)
+    X, y = rings(rng, 11_000, 10)
+    y[10_000:] = 9 - y[10_000:]
+    outcome = gaussian.observe(gaussian.init(2, classes=10), X, y)
+    alarms = drift.observe(State(), outcome.scores.argmax(axis=1) != y).alarms
+    assert 0 < alarms[0] - 10_000 <= 20
+
+
+def test_its_state_is_small_however_long_the_stream_and_damage_is_noticed() -> None:
+    wrong = np.random.default_rng(4).random(300_000) < 0.3
+    state = drift.observe(State(), wrong).state
+    assert len(state.pack()) < 1000
+    assert state.window == 300_000
+    for damaged in (b"", state.pack()[:-1], state.pack() + b"\0", state.pack()[:25] + b"\xff" + state.pack()[26:]):
+        with pytest.raises(StateCorrupt):
+            State.unpack(damaged)
