@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from service import geometry as g
 from service.batch import softmax, svm
 from service.batch.classifier import Classifier, Recipe, fit, require
-from service.errors import EmptyClass, FitFailed, InvalidParameter, NotSeparable, StateCorrupt, TooManyPoints
+from service.errors import EmptyClass, InvalidParameter, NotConverged, NotSeparable, StateCorrupt, TooManyPoints
 from service.geometry import Array
 from tests.strategies import directions, generators, points
 from tests.streams import flipped, separable
@@ -158,10 +158,10 @@ def test_a_hard_margin_of_inseparable_points_is_refused_with_a_witness(features:
     assert residual <= 1e-9 * float(weights @ np.linalg.norm(F, axis=1))
 
 
-def test_where_neither_a_margin_nor_a_witness_is_found_there_is_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_gap_is_not_reached_there_is_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     X, indices = two_classes()
     monkeypatch.setattr(svm, "fit", partial(svm.fit, max_iterations=1))
-    with pytest.raises(FitFailed, match="1 iterations"):
+    with pytest.raises(NotConverged, match="1 iterations"):
         fitted(Recipe(margin="hard", reference=[P2.tolist()]), X, indices)
 
 

@@ -473,7 +473,7 @@ def test_without_a_hyperplane_lorentz_is_the_closest_pair() -> None:
 @pytest.mark.parametrize(("w0", "method"), [(1 - 1e-9, "lorentz"), (1 - 1e-12, "closest"), (1.0, "closest")])
 def test_a_foot_beyond_the_limit_is_no_reference(monkeypatch: pytest.MonkeyPatch, w0: float, method: str) -> None:
     """The hyperplane of (w₀, 1, 0) is artanh(w₀) from 0: 10.7, 14.2, and nowhere"""
-    monkeypatch.setattr(svm, "fit", lambda *a, **k: svm.Fit(np.array([w0, 1.0, 0.0]), np.ones(2), 1, 1, 1, "gap"))
+    monkeypatch.setattr(svm, "fit", lambda *a, **k: svm.Fit(np.array([w0, 1.0, 0.0]), np.ones(2), 1, 1, 1))
     learned = learn([[0.0, 0.0], [0.1, 0.1]], [1, -1], "lorentz")
     assert learned.method == method
     if method == "lorentz":
