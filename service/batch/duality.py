@@ -138,14 +138,14 @@ def _upper_hard(problem: Problem, w: Array) -> tuple[float, Array]:
 
 def lower(problem: Problem, lam: Array, tolerance: float) -> float:
     """A D ≤ D(λ), for a λ in its box"""
-    rows = np.flatnonzero(lam)
-    lam, lengths = lam[rows], problem.lengths[rows]
+    if 4 * np.count_nonzero(lam) < len(problem):
+        problem, lam = problem.rows(rows := np.flatnonzero(lam)), lam[rows]
     total, curved = float(lam.sum()), 0.0
     if problem.kind == "squared_hinge":
-        curved = float((lam * (lam / problem.c[rows])).sum()) / 4
-    weights = float((lam * lengths).sum()) * (1 + SUM * EPS)
+        curved = float((lam * (lam / problem.c)).sum()) / 4
+    weights = float((lam * problem.lengths).sum()) * (1 + SUM * EPS)
     for kind in (np.float64, np.longdouble):
-        v = _combined(problem, rows, lam, kind)
+        v = _combined(problem, lam, kind)
         known = (BLOCK + 4) * float(np.finfo(kind).eps) * weights
         length = float(np.sqrt(v @ v)) * (1 + 4 * EPS)
         D = total - curved - length * length / 2 - known * (length + known)
@@ -186,20 +186,17 @@ def _slack_bounds(problem: Problem, w: Array, kind: Any) -> tuple[Real, Real]:
     return np.asarray(1 - problem.y * product), known
 
 
-def _combined(problem: Problem, rows: Rows, lam: Array, kind: Any) -> Real:
-    """Σλb over these rows, a BLOCK at a time, and the blocks in the longest floats"""
-    v = np.zeros(problem.F.shape[1], dtype=np.longdouble)
-    for start in range(0, len(rows), 512 * BLOCK):
-        part = rows[start : start + 512 * BLOCK]
-        F = problem.F[part].astype(kind, copy=False)
-        weights = (problem.y[part] * lam[start : start + len(part)]).astype(kind, copy=False)
-        whole = len(part) // BLOCK * BLOCK
-        if whole:
-            v += np.matmul(weights[:whole].reshape(-1, 1, BLOCK), F[:whole].reshape(-1, BLOCK, F.shape[1])).sum(
-                axis=(0, 1), dtype=np.longdouble
-            )
-        v += weights[whole:] @ F[whole:]
-    return v
+def _combined(problem: Problem, lam: Array, kind: Any) -> Real:
+    """Σλb, a BLOCK of rows at a time, and the blocks in the longest floats"""
+    weights, d = problem.y * lam, problem.F.shape[1]
+    v = np.zeros(d, dtype=np.longdouble)
+    whole = len(lam) // BLOCK * BLOCK
+    for start in range(0, whole, 512 * BLOCK):
+        part = slice(start, min(start + 512 * BLOCK, whole))
+        F, part_weights = problem.F[part].astype(kind, copy=False), weights[part].astype(kind, copy=False)
+        blocks = np.matmul(part_weights.reshape(-1, 1, BLOCK), F.reshape(-1, BLOCK, d))
+        v += blocks.sum(axis=(0, 1), dtype=np.longdouble)
+    return np.asarray(v + weights[whole:].astype(kind) @ problem.F[whole:].astype(kind))
 
 
 def _squares(w: Array) -> float:

@@ -259,8 +259,8 @@ def _starts(problem: Problem) -> Iterator[Iterate]:
     """At w = 0 (t = 1), with p as wide as it would be at a w of length W, and λp = W²
 
     A hard margin's w is at least as long as 1/‖b‖ for the shortest row; lengths are 1 in the middle. A hinge's q begins
-    in the order of λp/c (its c may be so large that no λ comes near it), or with p − q = −t and λ still small, or with λ
-    in the middle of its box. A squared hinge's λ begins small, or with the 2c that w = 0 has.
+    in the order of λp/c (its c may be so large that no λ comes near it), or with p − q = −t, or with λ in the middle of
+    its box. A squared hinge's λ begins small, or with the 2c that w = 0 has.
     """
     n, d = problem.F.shape
     w, t, c, box, none = np.zeros(d), np.ones(n), problem.c, problem.box, np.zeros(n)
