@@ -122,7 +122,7 @@ def test_two_eigenvalues_that_are_nearly_equal_are_no_harm() -> None:
 
 
 def test_a_flat_spectrum_is_bounded_to_a_quarter() -> None:
-    U = np.linalg.qr(np.random.default_rng(0).normal(size=(600, 256)), mode="r")
+    U: Array = np.linalg.qr(np.random.default_rng(0).normal(size=(600, 256)))[1]
     largest = float(np.linalg.norm(U, 2)) ** 2
     assert largest <= largest_eigenvalue(U, 0.0) <= 1.26 * largest
 
@@ -297,6 +297,14 @@ def test_points_that_no_classifier_separates_have_no_best_margin(http: httpx.Cli
     told = http.get(f"/sessions/{sid}/certificate?margin=best").json()
     assert (told["margin"], told["bound"], told["disproved"]) == (None, None, None)
     assert told["largest_margin"] is not None
+
+
+@pytest.mark.parametrize("algorithm", ["perceptron", "second_order"])
+def test_points_on_the_reference_point_have_no_best_margin(http: httpx.Client, algorithm: str) -> None:
+    """Their lift is 0, on no side of anything"""
+    sid = observed(http, np.zeros((2, 2)), [1, 0], algorithm=algorithm)
+    answer = http.get(f"/sessions/{sid}/certificate?margin=best")
+    assert (answer.status_code, answer.json()["margin"]) == (200, None)
 
 
 def test_the_best_margin_is_that_of_the_points_that_are_kept(http: httpx.Client) -> None:

@@ -24,7 +24,7 @@ from tests.strategies import directions
 
 EPS = float(np.finfo(np.float64).eps)
 SOAK = int(os.environ.get("SOAK_SVM") or 0)
-COUNT = 300 if not SOAK else 10_000 if SOAK == 1 else SOAK
+COUNT = 500 if not SOAK else 10_000 if SOAK == 1 else SOAK
 #: As many problems may be out of float64's reach: hard margins of some 1e-10 of the rows' length
 OUT_OF_REACH = 0.005
 

@@ -65,6 +65,15 @@ class Classifier:
         pairs = zip(self._references(), self.weights, strict=True)
         return np.stack([np.vecdot(svm.features(X, p, self.features, c=self.c), w) for p, w in pairs], axis=1)
 
+    @property
+    def scales(self) -> Array:
+        """s and o of each row of weights: ln P/(1−P) = s⟨w,f⟩ + o, by Platt; no rows: no probabilities
+
+        K > 2 classes are decided by the largest of these, so a learner that begins from the weights and decides by the
+        largest of its own scores needs them: s·w, and o where it has room for a constant.
+        """
+        return -self.platt
+
     def scores(self, X: Array) -> Array:
         if self.features == "hyperboloid":
             return _flat(self.decisions(X))

@@ -192,16 +192,15 @@ def _solved(problem: Problem, g: Array, w: Array, enough: float, run: Run) -> tu
     """The w and λ of these rows, to a gap of `enough`, or the best that was met"""
     if len(problem) == 0:
         return g, np.zeros(0)
-    best, least = None, math.inf
-    for at in path(problem, g, _centred(problem, g, w), False, run):
+    best, least = _centred(problem, g, w), math.inf
+    for at in path(problem, g, best, False, run):
         gap = at.gap(problem, g, at.lam)
-        if best is None or gap < least:
+        if gap < least:
             best, least = at, gap
         if gap > 1e3 * least:
             break  # past what rounding allows
         if gap <= enough and at.gap(problem, g, put := at.put(problem.box)) <= enough:
             return at.w, put
-    assert best is not None
     return best.w, best.lam
 
 

@@ -118,9 +118,9 @@ def _second_order(state: second_order.State) -> _Proof:
 def largest_eigenvalue(factor: Array, a: float) -> float:
     """A number that λ_max of A = UᵀU does not exceed, U upper triangular and all of λ ≥ a
 
-    Up to TIGHT dimensions the power method guesses an s, mostly a hundredth above λ_max, and Cholesky's factor of sI − A
-    proves it. Above, where that would take longer than a request may: the trace, less what the other λ are at least; or
-    Collatz and Wielandt's  λ_max ≤ max (|U|ᵀ|U|x)_i/x_i,  true for every positive x.
+    Up to TIGHT dimensions the power method guesses an s, mostly a hundredth above λ_max, and a Cholesky factor of
+    sI − A proves it. Above, where that would take longer than a request may: the trace, less what the other λ are at
+    least; or Collatz and Wielandt's  λ_max ≤ max (|U|ᵀ|U|x)_i/x_i,  true for every positive x.
     """
     d = len(factor)
     rounding = 1 + 8 * d * d * EPS
