@@ -28,7 +28,7 @@ Rows = NDArray[np.int64]
 Real = NDArray[Any]  # float64 or longdouble
 
 #: Rows that are summed at a time: k in the bound on Σλb
-BLOCK = 64
+BLOCK = 512
 #: NumPy's sums of positive numbers are good to fewer eps than this: it adds halves of halves
 SUM = 64
 #: The share of the gap asked for that rounding may take before longer floats are used
@@ -109,24 +109,23 @@ def upper(problem: Problem, w: Array, tolerance: float) -> tuple[float, Array]:
     """(P, w) with P ≥ P(w); a hard margin's w is scaled until every ⟨w,b_i⟩ ≥ 1 for certain (P = ∞: it cannot be)"""
     if problem.kind == "hard":
         return _upper_hard(problem, w)
-    for kind in (np.float64, np.longdouble):
-        t, known = _slack_bounds(problem, w, kind)
+    hinge, c = problem.kind == "hinge", problem.c
+    for kind, each in ((np.float64, False), (np.float64, True), (np.longdouble, True)):
+        t, known = _slack_bounds(problem, w, kind, problem.lengths if each else problem.lengths.max())
         t += known
-        rows = np.flatnonzero(t > 0)
-        t, known, c = t[rows], known[rows], problem.c[rows]
-        if problem.kind == "hinge":
-            loss, unsure = (c * t).sum(), 2 * (c * known).sum()
-        else:
-            loss, unsure = (c * t * t).sum(), 4 * (c * t * known).sum()
-        P = _squares(w) / 2 + float(loss) * (1 + SUM * EPS)
-        if float(unsure) <= tolerance * P:
+        np.maximum(t, 0, out=t)
+        per_row = c * t
+        loss = float((per_row if hinge else per_row * t).sum()) * (1 + SUM * EPS)
+        P = _squares(w) / 2 + loss
+        unsure = 2 * (c * known * (t > 0)) if hinge else 4 * per_row * known
+        if float(unsure.sum()) <= tolerance * P:
             break
     return P * (1 + 4 * EPS), w
 
 
 def _upper_hard(problem: Problem, w: Array) -> tuple[float, Array]:
     for _ in range(TRIES):
-        t, known = _slack_bounds(problem, w, np.longdouble)
+        t, known = _slack_bounds(problem, w, np.longdouble, problem.lengths)
         short = float((t + known).max())
         if short <= 0:
             return _squares(w) / 2 * (1 + 4 * EPS), w
@@ -146,7 +145,7 @@ def lower(problem: Problem, lam: Array, tolerance: float) -> float:
     weights = float((lam * problem.lengths).sum()) * (1 + SUM * EPS)
     for kind in (np.float64, np.longdouble):
         v = _combined(problem, lam, kind)
-        known = (BLOCK + 4) * float(np.finfo(kind).eps) * weights
+        known = (min(BLOCK, len(lam)) + 4) * float(np.finfo(kind).eps) * weights
         length = float(np.sqrt(v @ v)) * (1 + 4 * EPS)
         D = total - curved - length * length / 2 - known * (length + known)
         if 2 * known * (length + known) <= tolerance * D:
@@ -174,15 +173,15 @@ def multiple(problem: Problem, w: Array, t: Array) -> Array:
     return w * (s if i == 0 else max(s, float(at[i - 1])))
 
 
-def _slack_bounds(problem: Problem, w: Array, kind: Any) -> tuple[Real, Real]:
-    """t = 1 − ⟨w,b⟩, and how far each may be off"""
+def _slack_bounds(problem: Problem, w: Array, kind: Any, lengths: Any) -> tuple[Real, Any]:
+    """t = 1 − ⟨w,b⟩, and how far each may be off, or the longest"""
     F, d = problem.F, len(w)
     eps = float(np.finfo(kind).eps)
     if kind is np.float64:
         product: Real = F @ w
     else:
         product = np.concatenate([F[i : i + 4096].astype(kind) @ w.astype(kind) for i in range(0, len(F), 4096)])
-    known = (d + 4) * eps * (1 + (1 + 4 * d * EPS) * float(np.sqrt(w @ w)) * problem.lengths)
+    known = (d + 4) * eps * (1 + (1 + 4 * d * EPS) * float(np.sqrt(w @ w)) * lengths)
     return np.asarray(1 - problem.y * product), known
 
 
@@ -191,8 +190,8 @@ def _combined(problem: Problem, lam: Array, kind: Any) -> Real:
     weights, d = problem.y * lam, problem.F.shape[1]
     v = np.zeros(d, dtype=np.longdouble)
     whole = len(lam) // BLOCK * BLOCK
-    for start in range(0, whole, 512 * BLOCK):
-        part = slice(start, min(start + 512 * BLOCK, whole))
+    for start in range(0, whole, 64 * BLOCK):
+        part = slice(start, min(start + 64 * BLOCK, whole))
         F, part_weights = problem.F[part].astype(kind, copy=False), weights[part].astype(kind, copy=False)
         blocks = np.matmul(part_weights.reshape(-1, 1, BLOCK), F.reshape(-1, BLOCK, d))
         v += blocks.sum(axis=(0, 1), dtype=np.longdouble)
@@ -236,14 +235,14 @@ class Best:
 
     def offer(self, w: Array, t: Array, lam: Array) -> bool:
         """Whether the gap is reached, but for rounding"""
-        return self._take(*self.problem.primal(w, t), *self.problem.dual(lam))
+        return self.take(*self.problem.primal(w, t), *self.problem.dual(lam))
 
     def offer_bounds(self, w: Array, lam: Array) -> bool:
         """Whether the gap is reached for certain"""
         tolerance = SHARE * self.gap
         P, w = upper(self.problem, w, tolerance)
         lam = np.minimum(lam, self.problem.box)
-        return self._take(P, w, lower(self.problem, lam, tolerance), lam)
+        return self.take(P, w, lower(self.problem, lam, tolerance), lam)
 
     def certify(self) -> bool:
         """The same for the best so far: from here on `primal` and `dual` are bounds"""
@@ -251,7 +250,8 @@ class Best:
         self.primal, self.dual = math.inf, -math.inf
         return self.offer_bounds(w, lam)
 
-    def _take(self, primal: float, w: Array, dual: float, lam: Array) -> bool:
+    def take(self, primal: float, w: Array, dual: float, lam: Array) -> bool:
+        """Keep what is better; whether the gap is reached"""
         if primal < self.primal:
             self.primal, self.w = primal, w
         if dual > self.dual:

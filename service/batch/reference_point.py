@@ -36,8 +36,8 @@ from service.geometry import (
 
 Mask = NDArray[np.bool_]
 
-#: Up to this dimension hulls have few vertices. Above it about as many as points, and far more faces: Qhull takes 1.3 s
-#: for 20,000 points in 4 dimensions, and half a minute in 5.
+#: Up to this dimension hulls have few vertices. Above it about as many as points, and far more faces: Qhull takes 1 s
+#: for 20,000 points in 4 dimensions, and far longer in 5.
 FEW_VERTICES = 3
 FOLDS = 3
 C = 5.0

@@ -34,8 +34,9 @@ def shrink(gap: float, relative: float) -> float:
 
 def smooth_squared_hinge(best: Best, w: Array, t: Array, h: float | None) -> tuple[Array, Array]:
     """λ(t) = 2c t₊"""
-    w, t, lam = _newton(best, 0.0, 2 * best.problem.c, math.inf, w, t)
-    best.offer(w, t, lam)
+    w, t, lam, r = _newton(best, 0.0, 2 * best.problem.c, math.inf, w, t)
+    primal = float(w @ w) / 2 + float(lam @ t) / 2
+    best.take(primal, w, primal - float(r @ r) / 2, lam)
     return w, t
 
 
@@ -50,7 +51,7 @@ def smooth_hinge(best: Best, w: Array, t: Array, h: float | None) -> tuple[Array
         h = 2 * min(1.0, float(np.partition(np.abs(t), k - 1)[k - 1]) or 1.0)
     while True:
         best.h = h
-        w, t, lam = _newton(best, c / 2, c / (2 * h), c, w, t)
+        w, t, lam, _ = _newton(best, c / 2, c / (2 * h), c, w, t)
         if best.offer(w, t, lam) or best.run.over or h < 1e-3 or np.count_nonzero(np.abs(t) < h) < few:
             return w, t
         h *= shrink(best.gap, best.relative)
@@ -61,7 +62,7 @@ def smooth_hard(best: Best, w: Array, t: Array, h: float | None) -> tuple[Array,
     problem, run = best.problem, best.run
     sigma = 10 * problem.guess(w)
     for _ in range(STAGES):
-        w, t, lam = _newton(best, 0.0, sigma, math.inf, w, t)
+        w, t, lam, _ = _newton(best, 0.0, sigma, math.inf, w, t)
         if best.offer(w, t, lam) or t.max() < 0.5 or run.over:
             break
         refute(problem, lam)
@@ -74,19 +75,20 @@ SMOOTH = {"squared_hinge": smooth_squared_hinge, "hinge": smooth_hinge, "hard": 
 
 def _newton(
     best: Best, a: Array | float, sigma: Array | float, u: Array | float, w: Array, t: Array
-) -> tuple[Array, Array, Array]:
-    """The w with r = w − Σλ(t_i)b_i = 0, λ(t) = clip(a + σt, 0, u), so far as the gap asks for it; its t and its λ
+) -> tuple[Array, Array, Array, Array]:
+    """The w with r = w − Σλ(t_i)b_i = 0, λ(t) = clip(a + σt, 0, u), so far as the gap asks for it; its t, λ and r
 
     P(w) − D(λ) = ½‖r‖² + what the smooth loss differs from the true one: more of the first than of the second is waste.
     """
-    problem, run = best.problem, best.run
-    for _ in range(STEPS):
+    problem, run, squared = best.problem, best.run, best.problem.kind == "squared_hinge"
+    for steps in range(STEPS + 1):
         z = a + sigma * t
         lam = np.clip(z, 0, u)
-        r, loss = w - problem.combine(lam), problem.loss(t)
+        r, product = w - problem.combine(lam), float(lam @ t)
+        loss = product / 2 if squared else problem.loss(t)
         primal = float(w @ w) / 2 + loss
-        rest = 0.0 if problem.kind == "squared_hinge" else abs(loss - float(lam @ t)) / 10
-        if float(r @ r) / 2 <= max(best.gap * primal / 4, rest) or run.over:
+        rest = 0.0 if squared else abs(loss - product) / 10
+        if float(r @ r) / 2 <= max(best.gap * primal / 4, rest) or run.over or steps == STEPS:
             break
         run.step()
         step = -inverse(problem.F, problem.lengths, np.where((lam > 0) & (lam < u), sigma, 0), 0.1)(r)
@@ -96,7 +98,7 @@ def _newton(
         dt = problem.y * (problem.F @ step)
         x = _root(partial(_slope, w, step, z, sigma * dt, dt, u), slope)
         w, t = w + x * step, t - x * dt
-    return w, t, lam
+    return w, t, lam, r
 
 
 def _slope(w: Array, step: Array, z: Array, dz: Array, dt: Array, u: Array | float, x: float) -> float:
