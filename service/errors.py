@@ -20,7 +20,8 @@ HorocycleError
 │   ├── InvalidSnapshot          not a snapshot of ours, or a damaged one
 │   ├── EmptyClass               a class without a point, where every class needs one
 │   ├── TooManyPoints            more than a fit takes
-│   └── NotSeparable             a hard margin was asked for, and no classifier has one
+│   ├── NotSeparable             a hard margin was asked for, and no classifier has one
+│   └── NotConverged             a fit that did not reach its gap: these points and settings are out of float64's reach
 ├── UnknownSession               no session has this id
 ├── SessionGone                  ended or expired; its id is not given away again
 ├── SessionExists                the id is taken
@@ -163,6 +164,18 @@ class NotSeparable(InvalidInput):
     def __init__(self, detail: str, witness: list[tuple[int, float]] | None = None) -> None:
         super().__init__(detail, witness=witness)
         self.witness = witness
+
+
+class NotConverged(InvalidInput):
+    """`gap`: how far from the optimum the best weights found are proven to be, (P − D)/P"""
+
+    def __init__(self, gap: float, iterations: int) -> None:
+        super().__init__(
+            f"after {iterations} iterations the relative duality gap is {gap:.1e}, too large",
+            gap=gap,
+            iterations=iterations,
+        )
+        self.gap, self.iterations = gap, iterations
 
 
 class UnknownSession(HorocycleError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import httpx
@@ -17,10 +18,11 @@ from service import geometry as g
 from service.errors import InvalidParameter
 from service.geometry import Array
 from service.learners import LEARNERS, hyperboloid, perceptron, second_order, strategic
-from service.learners.certificates import certificate, radius
+from service.learners.certificates import certificate, largest_eigenvalue, radius
 from tests.strategies import points
 from tests.streams import flipped, separable
 
+EPS = float(np.finfo(np.float64).eps)
 P2 = np.array([0.2, -0.1])
 FIRST: dict[str, Any] = {
     "perceptron": perceptron.init(P2),
@@ -80,6 +82,62 @@ def test_rounding_disproves_no_margin_that_is_reached_exactly() -> None:
         assert proof.updates == 1
         assert proof.disproved is False
         assert proof.largest_margin == pytest.approx(proof.margin, rel=1e-4)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 40])
+def test_rounding_never_allows_fewer_updates_than_there_were(d: int) -> None:
+    """One point at its own margin: (sinh r / sinh ε)² = 1, of which rounding made 0.9999999999999991"""
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        p, x = points(rng, 2, d, 8.0)
+        for first in (perceptron.init(p), strategic.init(p, budget=1e-9), second_order.init(p, a=1e-9)):
+            proof = certificate(learn(first, [x], [-1]), float(g.distance(p, x)))
+            assert proof.updates == 1
+            assert proof.bound is not None
+            assert 1 <= proof.bound
+            if not isinstance(first, second_order.State):
+                assert proof.bound <= 1 + 64 * EPS * math.exp(24)
+
+
+@pytest.mark.parametrize("d", [1, 2, 10, 100, 256, 300])
+@pytest.mark.parametrize("a", [1e-8, 1.0, 100.0])
+@pytest.mark.parametrize("updates", [0, 1, 3, 400])
+def test_the_largest_eigenvalue_is_bounded_from_above(d: int, a: float, updates: int) -> None:
+    """To a hundredth up to 256 dimensions; above it no worse than the sum of all"""
+    rng = np.random.default_rng(d)
+    Z = rng.normal(size=(updates, d)) * 10.0 ** rng.uniform(-3, 3, (updates, 1))
+    U = np.linalg.qr(np.vstack([math.sqrt(a) * np.eye(d), Z]), mode="r")
+    U *= np.sign(np.diag(U))[:, None]
+    largest, bound = float(np.linalg.norm(U, 2)) ** 2, largest_eigenvalue(U, a)
+    assert largest * (1 - 64 * EPS) <= bound
+    assert bound <= 1.0101 * largest if d <= 256 else bound <= np.square(U).sum() * (1 + 1e-6)
+
+
+def test_two_eigenvalues_that_are_nearly_equal_are_no_harm() -> None:
+    """The power method finds no direction between them, but a length"""
+    for d in (2, 7, 256):
+        for last in (1.0, 1 - 1e-9, 0.995):
+            U = np.diag(np.r_[last, np.ones(d - 1)])
+            assert 1 <= largest_eigenvalue(U, 0.5) <= 1.0101
+
+
+def test_a_flat_spectrum_is_bounded_to_a_quarter() -> None:
+    U: Array = np.linalg.qr(np.random.default_rng(0).normal(size=(600, 256)))[1]
+    largest = float(np.linalg.norm(U, 2)) ** 2
+    assert largest <= largest_eigenvalue(U, 0.0) <= 1.26 * largest
+
+
+def test_a_certificate_of_a_thousand_dimensions_takes_milliseconds() -> None:
+    """A hundred times less than the singular values would"""
+    for d in (256, 1000):
+        state = second_order.init(np.zeros(d))
+        state = learn(state, points(np.random.default_rng(0), 3, d, 2.0), [-1, -1, -1])
+        took = []
+        for _ in range(5):
+            began = time.thread_time()
+            assert certificate(state, 0.1).bound is not None
+            took.append(time.thread_time() - began)
+        assert min(took) < 0.05
 
 
 @every_start
@@ -239,6 +297,14 @@ def test_points_that_no_classifier_separates_have_no_best_margin(http: httpx.Cli
     told = http.get(f"/sessions/{sid}/certificate?margin=best").json()
     assert (told["margin"], told["bound"], told["disproved"]) == (None, None, None)
     assert told["largest_margin"] is not None
+
+
+@pytest.mark.parametrize("algorithm", ["perceptron", "second_order"])
+def test_points_on_the_reference_point_have_no_best_margin(http: httpx.Client, algorithm: str) -> None:
+    """Their lift is 0, on no side of anything"""
+    sid = observed(http, np.zeros((2, 2)), [1, 0], algorithm=algorithm)
+    answer = http.get(f"/sessions/{sid}/certificate?margin=best")
+    assert (answer.status_code, answer.json()["margin"]) == (200, None)
 
 
 def test_the_best_margin_is_that_of_the_points_that_are_kept(http: httpx.Client) -> None:

@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 from service import geometry as g
 from service.batch import softmax, svm
 from service.batch.classifier import Classifier, Recipe, fit, require
-from service.errors import EmptyClass, FitFailed, InvalidParameter, NotSeparable, StateCorrupt, TooManyPoints
-from service.geometry import Array
+from service.errors import EmptyClass, InvalidParameter, NotConverged, NotSeparable, StateCorrupt, TooManyPoints
+from service.geometry import Array, mobius_add
 from tests.strategies import directions, generators, points
 from tests.streams import flipped, separable
 
@@ -158,10 +158,10 @@ def test_a_hard_margin_of_inseparable_points_is_refused_with_a_witness(features:
     assert residual <= 1e-9 * float(weights @ np.linalg.norm(F, axis=1))
 
 
-def test_where_neither_a_margin_nor_a_witness_is_found_there_is_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_gap_is_not_reached_there_is_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     X, indices = two_classes()
     monkeypatch.setattr(svm, "fit", partial(svm.fit, max_iterations=1))
-    with pytest.raises(FitFailed, match="1 iterations"):
+    with pytest.raises(NotConverged, match="1 iterations"):
         fitted(Recipe(margin="hard", reference=[P2.tolist()]), X, indices)
 
 
@@ -412,3 +412,25 @@ def test_what_cannot_be_fitted_is_known_before_it_begins() -> None:
     for labels, count in ((("a", "b", "c"), 2), (("a", "b", "c"), 4), (("a", "b"), 2)):
         with pytest.raises(InvalidParameter, match="reference"):
             require(Recipe(reference=[[0.0, 0.0]] * count), labels, np.arange(len(labels)), 4)
+
+
+@pytest.mark.parametrize("reference", ["hull", "closest", "graham", "quickhull"])
+@pytest.mark.parametrize("x", [(0.0, 0.0), (0.1, 0.2)])
+def test_one_point_of_two_labels_has_no_hard_margin(reference: str, x: tuple[float, float]) -> None:
+    """p is the point itself, and its features are 0"""
+    with pytest.raises(NotSeparable) as caught:
+        fitted(Recipe(margin="hard", reference=reference), np.array([x, x]), np.array([0, 1]))
+    assert caught.value.witness
+
+
+def test_scales_make_the_log_odds_that_decide() -> None:
+    """ln P/(1−P) of each class before they are divided by their sum, and their largest is the decision"""
+    rng = np.random.default_rng(3)
+    indices = rng.integers(3, size=200)
+    X = mobius_add(0.7 * directions(rng, 3, 2)[indices], points(rng, 200, 2, 1.0))
+    classifier, _ = fitted(Recipe(loss="squared_hinge"), X, indices)
+    odds = classifier.decisions(X) * classifier.scales[:, 0] + classifier.scales[:, 1]
+    P = 1 / (1 + np.exp(-odds))
+    assert classifier.probabilities(X) == pytest.approx(P / P.sum(axis=1, keepdims=True), rel=1e-9)
+    assert np.array_equal(classifier.decide(X), odds.argmax(axis=1))
+    assert fitted(Recipe(probabilities=False), X, indices)[0].scales.shape == (0, 2)

@@ -43,6 +43,7 @@ OURS = {
     **{"invalid-request": 422, "invalid-parameter": 422, "unknown-route": 404, "method-not-allowed": 405},
     **{"id-reused": 422, "invalid-snapshot": 422, "empty-class": 422, "too-many-points": 422, "not-separable": 422},
     **{"unknown-fit": 404, "fit-not-ready": 409, "fit-failed": 409, "session-replaying": 409, "log-trimmed": 410},
+    **{"not-converged": 422},
 }
 #: What an argument of an error may be called with, by its annotation
 SAMPLES: dict[str, Any] = {"int": 7, "int | None": None, "float": float("nan"), "str": 'é\0"\n', "object": {1: [2**70]}}

@@ -21,9 +21,9 @@ from scipy.optimize import nnls
 from sklearn.calibration import _SigmoidCalibration
 from sklearn.svm import LinearSVC
 
-from service.batch import reference_point as reference
-from service.batch import svm
-from service.batch.reference_point import closest_pair, graham_scan, hull, learn, learn_each, nearest_points, quickhull
+from service.batch import hulls, svm
+from service.batch.hulls import closest_pair, graham_scan, hull, nearest_points, quickhull
+from service.batch.reference_point import learn, learn_each
 from service.errors import EmptyClass, InvalidParameter, LengthMismatch, PointOutsideBall, UnknownLabel
 from service.geometry import (
     conformal_factor,
@@ -242,7 +242,7 @@ def test_of_equal_pairs_the_first_is_taken_however_the_search_is_cut(
 ) -> None:
     """A lattice, exact in binary and symmetric under x ↦ −x, has many equal pairs."""
     for name, value in (("CELL", cell), ("CELLS", cells), ("BLOCK", block)):
-        monkeypatch.setattr(reference, name, value)
+        monkeypatch.setattr(hulls, name, value)
     rng = np.random.default_rng(4)
     for _ in range(10):
         X, Y = rng.integers(-5, 6, (200, 2)) / 8, (rng.integers(-5, 5, (200, 2)) + 0.5) / 8
@@ -254,17 +254,17 @@ def test_of_equal_pairs_the_first_is_taken_however_the_search_is_cut(
 
 def test_classes_of_one_point_many_times_are_not_searched_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred million pairs of distance 0: the first that is found will do, and a block has about a million"""
-    looked_at, squares = [], reference._half_sinh_squares
+    looked_at, squares = [], hulls._half_sinh_squares
 
     def counted(X: Array, Y: Array) -> Array:
         looked_at.append(len(X) * len(Y))
         return squares(X, Y)
 
-    monkeypatch.setattr(reference, "_half_sinh_squares", counted)
+    monkeypatch.setattr(hulls, "_half_sinh_squares", counted)
     X = np.full((10_000, 2), 0.25)
     i, j = closest_pair(X, X)
     assert distance(X[i], X[j]) == 0
-    assert sum(looked_at) <= 2 * reference.BLOCK
+    assert sum(looked_at) <= 2 * hulls.BLOCK
 
 
 @theorem
@@ -435,11 +435,38 @@ def test_hulls_that_meet_get_the_closest_vertices() -> None:
     assert (learned.method, learned.report) == ("hull", {"distance": 0.0, "gap": 0.0, "overlap": True})
 
 
-def test_in_many_dimensions_hull_is_the_closest_pair_and_says_so() -> None:
-    P, N = separated(np.random.default_rng(10), 20, 6, 2)
-    learned, closest = learn(*labelled(P, N), "hull"), learn(*labelled(P, N), "closest")
-    assert np.array_equal(learned.p, closest.p)
-    assert learned.method == "closest" and "dimensions" in learned.report["hull"]
+@pytest.mark.parametrize("d", [4, 6, 20])
+def test_in_many_dimensions_the_nearest_points_need_no_vertices(d: int) -> None:
+    P, N = separated(np.random.default_rng(10), 100, d, 2)
+    learned, nearest = learn(*labelled(P, N), "hull"), nearest_points(P, N)
+    assert np.array_equal(learned.p, midpoint(nearest.x, nearest.y))
+    assert (learned.method, learned.report["distance"], learned.report["overlap"]) == ("hull", nearest.distance, False)
+    assert learned.report["gap"] <= 1e-9 * nearest.distance
+    if d == 4:
+        with_vertices = nearest_points(P[hull(P)], N[hull(N)])
+        assert with_vertices.distance == pytest.approx(nearest.distance, rel=3e-9)
+
+
+def test_what_the_search_has_no_time_for_is_in_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    P, N = separated(np.random.default_rng(11), 300, 20, 2)
+    exact = nearest_points(P, N)
+    monkeypatch.setattr(hulls, "WORK", 1e6)
+    rough = nearest_points(P, N)
+    assert rough.distance - rough.gap <= exact.distance <= rough.distance
+    assert rough.gap > exact.gap
+
+
+@pytest.mark.parametrize("method", ["graham", "quickhull"])
+def test_the_papers_hulls_learn_what_klein_s_does_in_the_disk_alone(method: str) -> None:
+    rng = np.random.default_rng(12)
+    for make in (separated, lambda rng, n, d, radius: (points(rng, n, d, radius), points(rng, n, d, radius))):
+        P, N = make(rng, 40, 2, 3.0)
+        learned, klein = learn(*labelled(P, N), method), learn(*labelled(P, N), "hull")
+        assert learned.method == method
+        assert distance(learned.p, klein.p) <= 1e-6
+        assert learned.report["overlap"] == klein.report["overlap"]
+    with pytest.raises(InvalidParameter, match="disk"):
+        learn(*labelled(*separated(rng, 10, 3, 1.0)), method)
 
 
 @each_dimension
@@ -473,7 +500,7 @@ def test_without_a_hyperplane_lorentz_is_the_closest_pair() -> None:
 @pytest.mark.parametrize(("w0", "method"), [(1 - 1e-9, "lorentz"), (1 - 1e-12, "closest"), (1.0, "closest")])
 def test_a_foot_beyond_the_limit_is_no_reference(monkeypatch: pytest.MonkeyPatch, w0: float, method: str) -> None:
     """The hyperplane of (w₀, 1, 0) is artanh(w₀) from 0: 10.7, 14.2, and nowhere"""
-    monkeypatch.setattr(svm, "fit", lambda *a, **k: svm.Fit(np.array([w0, 1.0, 0.0]), np.ones(2), 1, 1, 1, "gap"))
+    monkeypatch.setattr(svm, "fit", lambda *a, **k: svm.Fit(np.array([w0, 1.0, 0.0]), np.ones(2), 1, 1, 1))
     learned = learn([[0.0, 0.0], [0.1, 0.1]], [1, -1], "lorentz")
     assert learned.method == method
     if method == "lorentz":

@@ -35,6 +35,7 @@ STATUS: dict[type[HorocycleError], int] = {
     errors.EmptyClass: 422,
     errors.TooManyPoints: 422,
     errors.NotSeparable: 422,
+    errors.NotConverged: 422,
     errors.UnknownSession: 404,
     errors.SessionGone: 410,
     errors.SessionExists: 409,

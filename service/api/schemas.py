@@ -33,7 +33,7 @@ class EstimatedBudget(BaseModel):
 class Learn(BaseModel):
     model_config = ConfigDict(extra="forbid")
     warmup: Annotated[StrictInt, Field(ge=2, le=1_000_000, description="points to learn it from")] = 200
-    method: Literal["hull", "closest", "lorentz", "cv"] = "hull"
+    method: Literal["hull", "closest", "lorentz", "cv", "graham", "quickhull"] = "hull"
 
 
 class LearnedReference(BaseModel):
@@ -375,9 +375,11 @@ class FitRequest(BaseModel):
     loss: Literal["hinge", "squared_hinge"] = "hinge"
     C: Annotated[Finite, Field(gt=0, le=1e12, description="the weight of the losses against the margin")] = 1.0
     features: Literal["tangent", "lift", "hyperboloid"] = "tangent"
-    reference: Literal["session", "hull", "closest", "lorentz", "cv"] | list[Finite] | list[list[Finite]] = Field(
-        "session", description="the session's own, a way to learn it, a point, or one point a class"
-    )
+    reference: (
+        Literal["session", "hull", "closest", "lorentz", "cv", "graham", "quickhull"]
+        | list[Finite]
+        | list[list[Finite]]
+    ) = Field("session", description="the session's own, a way to learn it, a point, or one point a class")
     probabilities: Annotated[bool, Field(strict=True)] = True
 
 

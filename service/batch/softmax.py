@@ -20,11 +20,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from service.batch import convex
 from service.batch.convex import EPS, Progress
-from service.errors import DimensionMismatch, EmptyClass, LengthMismatch, NonFinite, UnknownLabel
+from service.batch.linear_systems import orthogonal_inverse
+from service.errors import DimensionMismatch, EmptyClass, LengthMismatch, NonFinite, NotConverged, UnknownLabel
 from service.geometry import Array, require_ball, to_hyperboloid
 
 #: H is formed while K·d is no larger; above it conjugate gradients solve Newton's system, to TOLERANCE.
 DIRECT, TOLERANCE, PRODUCTS = 400, 0.05, 200
+#: Where steps by H are SHORT or come to nothing, for rounding, the root of H is factorised instead if it has no more
+#: numbers than CAREFUL.
+SHORT, CAREFUL = 1e-3, 5_000_000
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,6 @@ class Fit:
     primal: float
     dual: float
     iterations: int
-    reason: str  # "gap", "iterations" or "stalled"
 
     @property
     def gap(self) -> float:
@@ -75,49 +78,65 @@ def fit(
     """The W that minimises P on the rows of F with labels 0 … K−1, to a relative gap of `gap`
 
     K is `classes`, or one more than the largest label; every class needs a point of positive weight. `progress` hears a
-    number from 0 to 1 before every step; what it raises ends the fit.
+    number from 0 to 1 before every step; what it raises ends the fit. A gap that is out of reach raises NotConverged.
     """
     F = _rows(F)
     c = convex.costs(C, sample_weight, len(F))
     y, K = _labels(y, c, classes)
     convex.require_limits(gap, max_iterations)
-    W, steps = _started(start, K, F.shape[1]), 0
+    W, steps, careful = _started(start, K, F.shape[1]), 0, False
     primal, pi, gradient = _evaluate(F, y, c, W)
-    while True:
-        certificate = float(np.vdot(gradient, gradient)) / 2
-        reached = certificate <= gap * primal
-        if reached or steps == max_iterations:
-            return Fit(W, primal, primal - certificate, steps, "gap" if reached else "iterations")
+    while (certificate := float(np.vdot(gradient, gradient)) / 2) > gap * primal:
+        if steps == max_iterations:
+            raise NotConverged(certificate / primal, steps)
         if progress:
             progress(min(1.0, max(0.0, math.log(max(certificate / primal, gap)) / math.log(gap))))
-        step = -_newton_direction(F, c, pi, gradient)
+        step = -_newton_direction(F, c, pi, gradient, careful)
         slope, x = float(np.vdot(gradient, step)), 1.0
-        while (trial := _evaluate(F, y, c, W + x * step))[0] > primal + x * slope / 4 and x > EPS:
+        while True:
+            trial = _evaluate(F, y, c, W + x * step)
+            nearer = float(np.vdot(trial[2], trial[2])) / 2 < certificate
+            unseen = nearer and trial[0] <= primal * (
+                1 + 8 * EPS
+            )  # P falls by less than its rounding, the gradient falls
+            if trial[0] <= primal + x * slope / 4 or unseen or x <= EPS:
+                break
             x /= 2
         steps += 1
-        if not trial[0] < primal and not float(np.vdot(trial[2], trial[2])) / 2 < certificate:
-            return Fit(W, primal, primal - certificate, steps, "stalled")
-        W, (primal, pi, gradient) = W + x * step, trial
+        better = trial[0] < primal or nearer
+        if better:
+            W, (primal, pi, gradient) = W + x * step, trial
+        elif careful or F.size * K**2 > CAREFUL:
+            raise NotConverged(certificate / primal, steps)
+        careful = careful or ((not better or x < SHORT) and F.size * K**2 <= CAREFUL)
+    return Fit(W, primal, primal - certificate, steps)
 
 
 def _evaluate(F: Array, y: NDArray[np.int64], c: Array, W: Array) -> tuple[float, Array, Array]:
-    """P(W), π, ∇P(W) = W − Σc_i(e_{y_i} − π_i)f_iᵀ"""
+    """P(W), π, ∇P(W) = W − Σc_i(e_{y_i} − π_i)f_iᵀ;  1 − π_i[y_i] is summed from the others, so that nothing cancels"""
     Z = F @ W.T
     Z -= Z.max(axis=1, keepdims=True)
     at, E = np.arange(len(y)), np.exp(Z)
-    total = E.sum(axis=1)
-    primal = float(np.vdot(W, W)) / 2 + float(c @ (np.log(total) - Z[at, y]))
-    pi = E / total[:, None]
-    residual = pi.copy()
-    residual[at, y] -= 1
+    total, own, z = E.sum(axis=1), E[at, y], Z[at, y]
+    E[at, y] = 0
+    others = E.sum(axis=1)
+    primal = float(np.vdot(W, W)) / 2 + float(c @ (np.where(z == 0, np.log1p(others), np.log(total) - z)))
+    residual = E / total[:, None]
+    pi = residual.copy()
+    pi[at, y], residual[at, y] = own / total, -others / total
     return primal, pi, np.asarray(W + (c[:, None] * residual).T @ F)
 
 
-def _newton_direction(F: Array, c: Array, pi: Array, R: Array) -> Array:
+def _newton_direction(F: Array, c: Array, pi: Array, R: Array, careful: bool) -> Array:
     """V with V + Σc_i(π_i∘(V f_i) − π_i⟨π_i,V f_i⟩)f_iᵀ = R"""
     K, d = R.shape
+    if careful:
+        return orthogonal_inverse(_root(F, pi), np.repeat(c, K))(R.ravel()).reshape(K, d)
     if K * d <= DIRECT:
-        return np.asarray(np.linalg.solve(_hessian(F, c, pi), R.ravel()).reshape(K, d))
+        try:
+            return np.asarray(np.linalg.solve(_hessian(F, c, pi), R.ravel()).reshape(K, d))
+        except np.linalg.LinAlgError:  # singular, for rounding: no step, and then one with care
+            return np.zeros_like(R)
     diagonal = 1 + (c[:, None] * pi * (1 - pi)).T @ (F * F)
     V, rest, Q = np.zeros_like(R), R, R / diagonal
     direction, size = Q, float(np.vdot(R, Q))
@@ -145,6 +164,13 @@ def _hessian(F: Array, c: Array, pi: Array) -> Array:
         H[block, block] += (c * pi[:, k] * F.T) @ F
     H[np.diag_indices_from(H)] += 1
     return H
+
+
+def _root(F: Array, pi: Array) -> Array:
+    """Rows g with Σgᵀg = Σ(diag π_i − π_i π_iᵀ) ⊗ f_i f_iᵀ:  diag π − ππᵀ = SSᵀ,  S = diag √π − π√πᵀ"""
+    (n, d), K = F.shape, pi.shape[1]
+    S = np.sqrt(pi)[:, :, None] * (np.eye(K) - pi[:, None, :])  # a row a column of S
+    return np.asarray((S[..., None] * F[:, None, None, :]).reshape(n * K, K * d))
 
 
 def _softmax(Z: Array) -> Array:

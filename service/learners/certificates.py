@@ -9,7 +9,8 @@ With k updates, r the largest d(p, x) seen, and a margin ε that some classifier
     hyperboloid    k ≤ cosh 2r · cosh 2(r−ε) / sinh² ε  (both classes seen),  and  k sinh ε ≤ ‖w‖ √cosh 2(r−ε)
 
 The second inequalities, read backwards, cap the margin: no classifier through p separates what was seen by more. A
-stated ε above the cap is disproved. They are rounded outwards, so that rounding never disproves a true margin.
+stated ε above the cap is disproved. Bounds and caps are rounded outwards: rounding never disproves a true margin, nor
+are there ever more updates than a bound allows.
 
 From w₁ ≠ 0 nothing holds for strategic: its step ṽ against an agent that moved is what of u is orthogonal to w, and
 that leads to w* only while ⟨w,w*⟩ ≥ 0, as it is from 0 on. Where w₁ points the wrong way and u with it, ṽ = 0: the same
@@ -33,6 +34,9 @@ from service.geometry import Array
 from service.learners import hyperboloid, perceptron, second_order, strategic
 
 EPS = float(np.finfo(np.float64).eps)
+#: Up to EXACT dimensions λ_max is computed; up to TIGHT bounded to a hundredth, after POWERS products with A; above it
+#: bounded by TURNS products with |U|
+EXACT, TIGHT, POWERS, TURNS = 64, 256, 40, 3
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def certificate(state: Binary, margin: float | None = None) -> Certificate:
         updates=state.k,
         radius=radius(state) / root,
         margin=margin,
-        bound=None if epsilon is None else _at(proof.bound, epsilon),
+        bound=None if epsilon is None else _outwards(_at(proof.bound, epsilon), state),
         largest_margin=cap,
         disproved=None if margin is None else cap is not None and margin > cap,
         paper_bound=None if epsilon is None else _at(proof.paper_bound, epsilon),
@@ -94,19 +98,59 @@ def _perceptron(state: perceptron.State) -> _Proof:
     r, start = _sinh(radius(state)), _norm(state.start)
     return _Proof(
         bound=lambda epsilon: (r / _sinh(epsilon)) ** 2 + 2 * start / _sinh(epsilon),
-        cap=_cap(_norm(state.w - state.start), state.k, _rounding(state, state.p) + EPS * (start + _norm(state.w))),
+        cap=_cap(_norm(state.w - state.start), state.k, _rounding(state) + EPS * (start + _norm(state.w))),
     )
 
 
 def _second_order(state: second_order.State) -> _Proof:
     start = _norm(state.start)
-    cap = _cap(_norm(state.xi - state.start), state.k, _rounding(state, state.p) + EPS * (start + _norm(state.xi)))
+    cap = _cap(_norm(state.xi - state.start), state.k, _rounding(state) + EPS * (start + _norm(state.xi)))
     if state.a == 0 or start > 0:
         return _Proof(bound=lambda epsilon: None, cap=cap)
-    largest = float(np.linalg.norm(state.factor, 2)) ** 2  # a + λ_max
-    log_det = 2 * float(np.log(np.diag(state.factor)).sum()) - state.p.size * math.log(state.a)
-    total = math.sqrt(largest * max(log_det, 0.0))
+    logs, d = np.log(np.diag(state.factor)), state.p.size
+    turned = 16 * (state.k + d) * EPS  # what k rotations may have done to A, beside its size
+    log_det = 2 * float(logs.sum()) - d * math.log(state.a)
+    rounding = d * turned + 4 * d * EPS * (float(np.abs(logs).sum()) + abs(math.log(state.a)))
+    total = math.sqrt(largest_eigenvalue(state.factor, state.a) * (1 + turned) * (max(log_det, 0.0) + rounding))
     return _Proof(bound=lambda epsilon: total / _sinh(epsilon), cap=cap)
+
+
+def largest_eigenvalue(factor: Array, a: float) -> float:
+    """A number that λ_max of A = UᵀU does not exceed, U upper triangular and all of λ ≥ a
+
+    Up to TIGHT dimensions the power method guesses an s, mostly a hundredth above λ_max, and a Cholesky factor of
+    sI − A proves it. Above, where that would take longer than a request may: the trace, less what the other λ are at
+    least; or Collatz and Wielandt's  λ_max ≤ max (|U|ᵀ|U|x)_i/x_i,  true for every positive x.
+    """
+    d = len(factor)
+    rounding = 1 + 8 * d * d * EPS
+    bound = (float(np.square(factor).sum()) - (d - 1) * a * (1 - d * EPS)) * rounding
+    if d <= EXACT:
+        return float(np.linalg.norm(factor, 2)) ** 2 * rounding
+    if d <= TIGHT:
+        A = factor.T @ factor
+        x = A[np.argmax(np.diag(A))]
+        for _ in range(POWERS):
+            x = A @ (x / math.sqrt(float(x @ x)))
+        for more in (1.01, 1.05, 1.25, 2.0):  # a guess may be too low where other λ are nearly as large
+            s = more * math.sqrt(float(x @ x))
+            if _definite(s * np.eye(d) - A):
+                return min(bound, s * rounding)
+        return bound
+    U, x = np.abs(factor), np.ones(d)
+    for _ in range(TURNS):
+        image = U.T @ (U @ x)
+        bound = min(bound, float((image / x).max()) * rounding)
+        x = image
+    return bound
+
+
+def _definite(A: Array) -> bool:
+    try:
+        np.linalg.cholesky(A)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def _strategic(state: strategic.State) -> _Proof:
@@ -114,7 +158,7 @@ def _strategic(state: strategic.State) -> _Proof:
         return _Proof(bound=lambda epsilon: None, cap=None)
     r, alpha = radius(state), state.alpha
     sigma = 2 / (1 - float(state.p @ state.p))
-    cap = _cap(_norm(state.w), state.k, _rounding(state, state.p))
+    cap = _cap(_norm(state.w), state.k, _rounding(state))
     if state.estimating:
         return _Proof(bound=lambda epsilon: None, cap=cap)
     return _Proof(
@@ -129,7 +173,7 @@ def _hyperboloid(state: hyperboloid.State) -> _Proof:
     if not (state.seen_negative and state.seen_positive):
         return _Proof(bound=lambda epsilon: None, cap=None)
     r, start = radius(state), _norm(state.start)
-    norm = _norm(state.w - state.start) + state.k * _rounding(state, np.zeros(1)) + EPS * (start + _norm(state.w))
+    norm = _norm(state.w - state.start) + state.k * _rounding(state) + EPS * (start + _norm(state.w))
 
     def steep(epsilon: float) -> float:
         return math.sqrt(math.cosh(2 * max(r - epsilon, 0.0))) / _sinh(epsilon)
@@ -151,16 +195,28 @@ _PROOFS: dict[type, Callable[[Any], _Proof]] = {
 }
 
 
+def _outwards(bound: float | None, state: Binary) -> float | None:
+    """A bound and its rounding: r is good to a few eps·σ_x, and so are ε and their hyperbolic functions beside them"""
+    if bound is None:
+        return None
+    return bound * (1 + 64 * EPS * (1 + math.cosh(_farthest(state))))
+
+
 def _cap(length: float, k: int, rounding: float) -> float | None:
     """ε ≤ asinh(length/k): k steps, each at least sinh ε along w*, made no more than this"""
     return None if k == 0 else math.asinh(length / k + rounding)
 
 
-def _rounding(state: Binary, p: Array) -> float:
+def _rounding(state: Binary) -> float:
     """How far rounding can have moved each step: z is good to a few eps·σ_x·‖z‖, with σ_x ≤ 1 + cosh(d(0,p) + r)"""
     r = radius(state)
-    farthest = 2 * math.atanh(_norm(p)) + r
-    return 16 * EPS * (1 + math.cosh(farthest)) * _sinh(r) + state.k * EPS * _sinh(r)
+    return 16 * EPS * (1 + math.cosh(_farthest(state))) * _sinh(r) + state.k * EPS * _sinh(r)
+
+
+def _farthest(state: Binary) -> float:
+    """How far from 0 a point of the stream may be: d(0,p) + r"""
+    p = np.zeros(1) if isinstance(state, hyperboloid.State) else state.p
+    return 2 * math.atanh(_norm(p)) + radius(state)
 
 
 def _root(increasing: Callable[[float], float], high: float) -> float:

@@ -44,11 +44,6 @@ def init(d: int, *, c: float = 1.0, w: ArrayLike | None = None) -> State:
     return State(float(c), start, start, seen_negative=False, seen_positive=False, k=0, reach=0.0)
 
 
-def has_boundary(state: State) -> bool:
-    """Whether w is spacelike, [w,w] > 0"""
-    return bool(np.vecdot(state.w[1:], state.w[1:]) > state.w[0] ** 2)
-
-
 def score(state: State, X: ArrayLike) -> Array:
     ratios = loops.hyperboloid_ratios(unit_points(X, state.w.size - 1, state.c), state.w)
     return np.arcsinh(ratios) / math.sqrt(state.c)
