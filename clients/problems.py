@@ -6,7 +6,7 @@ HorocycleError
 │   │   ├── MalformedBody  BodyTooLarge  UnsupportedMediaType  UnknownField  InvalidRequest  InvalidParameter
 │   │   ├── EmptyBatch  PointOutsideBall  NonFinite  NotANumber  DimensionMismatch  LengthMismatch
 │   │   ├── UnknownLabel  BinaryOnly  IdReused  InvalidSnapshot
-│   │   └── EmptyClass  TooManyPoints  NotSeparable
+│   │   └── EmptyClass  TooManyPoints  NotSeparable  NotConverged
 │   ├── UnknownSession  SessionGone  SessionExists  SessionReplaying
 │   ├── LogTrimmed               the log no longer goes back to this position
 │   ├── UnknownFit  FitNotReady  FitFailed
@@ -160,6 +160,13 @@ class NotSeparable(InvalidInput):
     """`witness`: convex weights, by index, of a combination of the signed points that is zero"""
 
     witness: list[tuple[int, float]] | None
+
+
+class NotConverged(InvalidInput):
+    """A fit that did not reach its duality gap"""
+
+    gap: float
+    iterations: int
 
 
 class UnknownSession(Problem):

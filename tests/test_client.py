@@ -617,7 +617,7 @@ def test_every_problem_of_the_service_has_its_exception_and_the_other_way_round(
     ours = {kind.slug(): kind for kind in leaves()}
     theirs = {slug(kind): kind for kind in STATUS}
     assert set(theirs) - set(ours) == set()
-    soon = {"unauthenticated", "session-quota", "log-trimmed", "session-replaying"}
+    soon = {"unauthenticated", "session-quota"}
     assert set(ours) - set(theirs) <= soon, "the service has them no more"
     for name, kind in theirs.items():
         document = told(sample(kind))
