@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks import (
+    commit,
     fits,
     hyperboloid_perceptron,
     learners,
@@ -27,6 +28,7 @@ BENCHMARKS = {
     "learners": learners,
     "real_streams": real_streams,
     "svm": svm,
+    "commit": commit,
     "observe": observe,
     "sessions": sessions,
     "strategic": strategic,

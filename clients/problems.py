@@ -192,6 +192,7 @@ class LogTrimmed(Problem):
     """`first`: the oldest position that can still be asked for."""
 
     session: str | None
+    position: int
     first: int
 
 

@@ -220,7 +220,7 @@ class MethodNotAllowed(HorocycleError):
 class SessionReplaying(HorocycleError):
     def __init__(self, session: str, status: str) -> None:
         why = "is still being replayed: wait until its status is live" if status == "replaying" else "failed: end it"
-        super().__init__(f"the fork {session!r} {why}", session=session, status_of_session=status)
+        super().__init__(f"the fork {session!r} {why}", session=session)
 
 
 class LogTrimmed(HorocycleError):

@@ -58,7 +58,7 @@ def test_beyond_its_time_or_the_bytes_a_generation_of_keys_goes(
     """An answer to one point has some 110 bytes with its key"""
     names = ("KEY_SECONDS", "KEY_BYTES", "STRAY_BLOCKS", "STRAY_SECONDS")
     values = {**{name: getattr(scripts, name) for name in names}, **constants}
-    monkeypatch.setattr(scripts, "COMMIT", scripts.load("append", "commit", replies=scripts.CommitReply, **values))
+    monkeypatch.setattr(scripts, "COMMIT", scripts.load("log", "commit", replies=scripts.CommitReply, **values))
     sid, replayed = asyncio.run(observed(server.url, 5000))
     assert not replayed
     assert kept(server.url, sid) <= 4200
@@ -66,7 +66,7 @@ def test_beyond_its_time_or_the_bytes_a_generation_of_keys_goes(
 
 def test_a_key_of_the_older_generation_is_known(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"KEY_SECONDS": 600, "KEY_BYTES": 2 * 1000 * 110, "STRAY_BLOCKS": 8, "STRAY_SECONDS": 600}
-    monkeypatch.setattr(scripts, "COMMIT", scripts.load("append", "commit", replies=scripts.CommitReply, **values))
+    monkeypatch.setattr(scripts, "COMMIT", scripts.load("log", "commit", replies=scripts.CommitReply, **values))
     sid, replayed = asyncio.run(observed(server.url, 1500))
     assert replayed
     with redis.Redis.from_url(server.url) as client:

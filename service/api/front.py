@@ -44,8 +44,8 @@ class App(FastAPI):
         self._access_log, own = access_log, os.urandom(4).hex()
         self._names = (f"{own}{number:08x}".encode() for number in count(1))
         self._series: dict[tuple[str, str, int], tuple[Any, Any]] = {}
-        self._hot = [(Route(path, _unreachable, methods=methods), methods, handler) for path, methods, handler in hot]
-        self.router.routes.extend(route for route, _, _ in self._hot)  # there they answer 405
+        self._hot = [(Route(path, _unreachable, methods=methods), handler) for path, methods, handler in hot]
+        self.router.routes.extend(route for route, _ in self._hot)  # there they answer 405
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,9 +64,9 @@ class App(FastAPI):
             await send(message)
 
         try:
-            for route, methods, handler in self._hot:
+            for route, handler in self._hot:
                 found = route.path_regex.match(scope["path"])
-                if found and scope["method"] in methods:
+                if found and scope["method"] in (route.methods or ()):  # HEAD is among them where GET is
                     scope["path_params"], scope["route"] = found.groupdict(), route
                     return await self._answer(handler, scope, receive, named)
             await super().__call__(scope, receive, named)

@@ -55,11 +55,11 @@ SOAK = float(os.environ.get("SOAK_SECONDS", "0"))
 
 #: The checks of the one script that writes what is learned.
 CHECKS = {
-    "key": "if #replayed > 1 then return replayed end\n",
+    "key": "if replayed then return replayed end\n",
     "revision": "if revision ~= expected then return {CONFLICT} end\n",
-    "commit id": "    if first == commit_id then return {COMMITTED, number_of(entry[1])} end\n",
+    "commit id": "    if first == commit_id then return number_of(entry[1]) end\n",
     "gap": "    if number_of(entry[1]) ~= next_number then break end -- what came between is no longer kept\n",
-    "ambiguous": "  if #entry_fields > 0 and not first then return {AMBIGUOUS} end\n",
+    "ambiguous": "  if has_entry and not first and next_number <= entries then return {AMBIGUOUS} end\n",
 }
 
 
@@ -92,8 +92,8 @@ def gate(data: Path, seed: int, algorithm: str, *, points: int = 10_000, dimensi
 
 def test_every_acknowledged_point_is_applied_exactly_once_whatever_is_killed(tmp_path: Path) -> None:
     found = gate(tmp_path / "0", 20240229, "second_order")
-    assert found.loaded.learner_at == found.loaded.newest  # small: stored with every commit
-    assert len(found.loaded.checkpoints) == 3
+    assert found.loaded.newest.observed - found.loaded.learner_at.observed < 50  # small: stored every few commits
+    assert len(found.loaded.checkpoints) >= 3
     until = time.monotonic() + SOAK
     while time.monotonic() < until:
         seed = secrets.randbits(32)

@@ -533,8 +533,8 @@ class Swept(Connection):
 
     async def script(self, script: Script, keys: Sequence[str], *args: Any, **kwargs: Any) -> Any:
         if script == scripts.FIT_OPEN:
-            assert "fit_points" in keys[4]
-            await self.call("DEL", keys[4])
+            assert "fit_points" in keys[3]
+            await self.call("DEL", keys[3])
         return await super().script(script, keys, *args, **kwargs)
 
 
