@@ -34,7 +34,7 @@ def mobius_add(x: ArrayLike, y: ArrayLike, *, c: float = 1.0) -> Array:
 
     Equal to Ungar's (1+2⟨x,y⟩+‖y‖²)x + (1−‖x‖²)y over 1+2⟨x,y⟩+‖x‖²‖y‖², but no term cancels.
     """
-    root = _root(c)
+    root = _sqrt_curvature(c)
     x, y = _array(x) * root, _array(y) * root
     s = x + y
     ss, xx, yy = _dot(s, s), _dot(x, x), _dot(y, y)
@@ -43,7 +43,7 @@ def mobius_add(x: ArrayLike, y: ArrayLike, *, c: float = 1.0) -> Array:
 
 def mobius_scale(r: ArrayLike, x: ArrayLike, *, c: float = 1.0) -> Array:
     """r ⊗ x = tanh(r·artanh‖x‖) x/‖x‖,  r ⊗ 0 = 0"""
-    root = _root(c)
+    root = _sqrt_curvature(c)
     x = _array(x) * root
     norm = np.sqrt(_dot(x, x))
     length = np.tanh(_array(r)[..., None] * np.arctanh(norm))
@@ -52,7 +52,7 @@ def mobius_scale(r: ArrayLike, x: ArrayLike, *, c: float = 1.0) -> Array:
 
 def conformal_factor(x: ArrayLike, *, c: float = 1.0) -> Array:
     """σ_x = 2/(1−‖x‖²)"""
-    x = _array(x) * _root(c)
+    x = _array(x) * _sqrt_curvature(c)
     return np.asarray(2 / (1 - _dot(x, x)))[..., 0]
 
 
@@ -61,7 +61,7 @@ def distance(x: ArrayLike, y: ArrayLike, *, c: float = 1.0) -> Array:
 
     The arcosh form loses everything for near points; this one loses nothing.
     """
-    root = _root(c)
+    root = _sqrt_curvature(c)
     return (2 * np.arcsinh(_half_sinh(_array(x) * root, _array(y) * root)) / root)[..., 0]
 
 
@@ -71,7 +71,7 @@ def lift(p: ArrayLike, x: ArrayLike, *, c: float = 1.0) -> Array:
     The spatial part of x on the hyperboloid once p has been moved to the origin: ‖z‖ = sinh d(p,x).
     It is the paper's η·log_p(x); the perceptrons are Euclidean in it. Dimensionless, whatever c.
     """
-    root = _root(c)
+    root = _sqrt_curvature(c)
     p, x = _array(p) * root, _array(x) * root
     s = x - p
     return 2 * (s - _dot(s, s) * p / (1 - _dot(p, p))) / (1 - _dot(x, x))
@@ -79,7 +79,7 @@ def lift(p: ArrayLike, x: ArrayLike, *, c: float = 1.0) -> Array:
 
 def log_map(p: ArrayLike, x: ArrayLike, *, c: float = 1.0) -> Array:
     """v = log_p(x) = z·(r/sinh r)/σ_p,  r = d(p,x),  z = lift(p, x);  0 at x = p"""
-    root = _root(c)
+    root = _sqrt_curvature(c)
     h = _half_sinh(_array(p) * root, _array(x) * root)
     sigma = conformal_factor(p, c=c)[..., None]
     return lift(p, x, c=c) / (sinh_ratio(h) * sigma * root)
@@ -87,7 +87,7 @@ def log_map(p: ArrayLike, x: ArrayLike, *, c: float = 1.0) -> Array:
 
 def exp_map(p: ArrayLike, v: ArrayLike, *, c: float = 1.0) -> Array:
     """exp_p(v) = p ⊕ tanh(σ_p‖v‖/2) v/‖v‖;  p at v = 0"""
-    root = _root(c)
+    root = _sqrt_curvature(c)
     v = _array(v) * root
     norm = np.sqrt(_dot(v, v))
     sigma = conformal_factor(p, c=c)[..., None]
@@ -100,7 +100,7 @@ def geodesic(x: ArrayLike, y: ArrayLike, t: ArrayLike, *, c: float = 1.0) -> Arr
     On the hyperboloid γ = A·h_x + B·h_y with D = d(x,y), A = sinh((1−t)D)/sinh D, B = sinh(tD)/sinh D;
     back on the ball  γ = (A σ_x x + B σ_y y) / (1 + A(σ_x−1) + B(σ_y−1)).
     """
-    root = _root(c)
+    root = _sqrt_curvature(c)
     x, y, t = _array(x) * root, _array(y) * root, _array(t)[..., None]
     D = 2 * np.arcsinh(_half_sinh(x, y))
     A, B = (1 - t) * _sinhc((1 - t) * D) / _sinhc(D), t * _sinhc(t * D) / _sinhc(D)
@@ -120,7 +120,7 @@ def signed_distance(p: ArrayLike, w: ArrayLike, x: ArrayLike, *, c: float = 1.0)
     """
     w = _array(w)
     w = _unit(w, np.abs(w).max(axis=-1, keepdims=True))  # only the direction counts, and its squares must not overflow
-    return (np.arcsinh(_dot(_unit(w, np.sqrt(_dot(w, w))), lift(p, x, c=c))) / _root(c))[..., 0]
+    return (np.arcsinh(_dot(_unit(w, np.sqrt(_dot(w, w))), lift(p, x, c=c))) / _sqrt_curvature(c))[..., 0]
 
 
 def parallel_transport(p: ArrayLike, q: ArrayLike, v: ArrayLike, *, c: float = 1.0) -> Array:
@@ -130,7 +130,7 @@ def parallel_transport(p: ArrayLike, q: ArrayLike, v: ArrayLike, *, c: float = 1
     gyr v = v + (2/D)(b·(b·v) − (1−⟨q,p⟩) b·v),  b·v = s⟨p,v⟩ − p⟨s,v⟩,  D = ‖s‖² + (1−‖p‖²)(1−‖q‖²),
     and 1−⟨q,p⟩ = (‖s‖² + (1−‖p‖²) + (1−‖q‖²))/2 cancels nothing.
     """
-    root = _root(c)
+    root = _sqrt_curvature(c)
     p, q, v = _array(p) * root, _array(q) * root, _array(v)
     s = q - p
     ss, pp, qq = _dot(s, s), 1 - _dot(p, p), 1 - _dot(q, q)
@@ -144,7 +144,7 @@ def to_hyperboloid(x: ArrayLike, *, c: float = 1.0) -> Array:
 
     (The paper's appendix prints a map onto a sphere instead.)
     """
-    root = _root(c)
+    root = _sqrt_curvature(c)
     x = _array(x) * root
     xx = _dot(x, x)
     return np.concatenate([1 + xx, 2 * x], axis=-1) / (1 - xx) / root
@@ -153,18 +153,18 @@ def to_hyperboloid(x: ArrayLike, *, c: float = 1.0) -> Array:
 def from_hyperboloid(h: ArrayLike, *, c: float = 1.0) -> Array:
     """x = h_s/(1+h₀)"""
     h = _array(h)
-    return np.asarray(h[..., 1:] / (1 + _root(c) * h[..., :1]))
+    return np.asarray(h[..., 1:] / (1 + _sqrt_curvature(c) * h[..., :1]))
 
 
 def to_klein(x: ArrayLike, *, c: float = 1.0) -> Array:
     """k = 2x/(1+‖x‖²): geodesics become straight lines"""
-    x, root = _array(x), _root(c)
+    x, root = _array(x), _sqrt_curvature(c)
     return np.asarray(2 * x / (1 + _dot(root * x, root * x)))
 
 
 def from_klein(k: ArrayLike, *, c: float = 1.0) -> Array:
     """x = k/(1+√(1−‖k‖²))"""
-    k, root = _array(k), _root(c)
+    k, root = _array(k), _sqrt_curvature(c)
     return np.asarray(k / (1 + np.sqrt(1 - _dot(root * k, root * k))))
 
 
@@ -174,7 +174,7 @@ def hemisphere(x: ArrayLike, *, c: float = 1.0) -> Array:
     ‖φ‖² = 2 wherever x is, and nothing divides by 1−‖x‖²: good to a few eps up to the rim. {⟨w,φ⟩ = 0} are all spheres
     of the geometry: geodesics, hypercycles, horocycles, circles. Dimensionless, whatever c.
     """
-    x = _array(x) * _root(c)
+    x = _array(x) * _sqrt_curvature(c)
     xx = _dot(x, x)
     return np.concatenate([np.ones_like(xx), 2 * x / (1 + xx), (1 - xx) / (1 + xx)], axis=-1)
 
@@ -206,7 +206,7 @@ def require_ball(X: ArrayLike, d: int | None = None, *, c: float = 1.0, radius: 
 
 def norm_limit(c: float = 1.0, radius: float = RADIUS_LIMIT) -> float:
     """The largest norm of a point within `radius` of the origin, which is measured in the unit ball"""
-    return min(math.tanh(radius / 2), BELOW_ONE) / _root(c)
+    return min(math.tanh(radius / 2), BELOW_ONE) / _sqrt_curvature(c)
 
 
 def _refuse(X: Array, squares: Array, limit: float) -> None:
@@ -270,7 +270,7 @@ def _half_sinh(x: Array, y: Array) -> Array:
     return np.sqrt(_dot(s, s) / ((1 - _dot(x, x)) * (1 - _dot(y, y))))
 
 
-def _root(c: float) -> float:
+def _sqrt_curvature(c: float) -> float:
     """√c. Curvature 0 is Euclidean space: any Euclidean library serves it better."""
     if not 0 < c < math.inf:
         raise InvalidParameter("curvature c", c, "a positive number")

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service import geometry as g
+from service.api.schemas import Algorithm
 from service.errors import (
     DimensionMismatch,
     HorocycleError,
@@ -383,3 +384,7 @@ def test_second_order_within_a_subspace_never_leaves_it() -> None:
     assert flat.rank == 3 == small.rank
     assert flat.k == small.k
     assert np.linalg.norm(flat.w - small.w @ Q[:3]) <= 1e-9 * np.linalg.norm(small.w)
+
+
+def test_every_learner_that_a_session_can_begin_is_an_algorithm() -> None:
+    assert set(get_args(Algorithm)) == {name for name, module in LEARNERS.items() if hasattr(module, "first")}

@@ -96,7 +96,7 @@ def _newton(
         if -slope <= EPS * primal:
             break  # no lower, for rounding
         dt = problem.y * (problem.F @ step)
-        x = _root(partial(_slope, w, step, z, sigma * dt, dt, u), slope)
+        x = _zero_of(partial(_slope, w, step, z, sigma * dt, dt, u), slope)
         w, t = w + x * step, t - x * dt
     return w, t, lam, r
 
@@ -106,7 +106,7 @@ def _slope(w: Array, step: Array, z: Array, dz: Array, dt: Array, u: Array | flo
     return float((w + x * step) @ step - np.clip(z - x * dz, 0, u) @ dt)
 
 
-def _root(f: Callable[[float], float], first: float) -> float:
+def _zero_of(f: Callable[[float], float], first: float) -> float:
     """Where an increasing f with f(0) = first < 0 is 0, to half of that; 1 if that will do"""
     low, at_low, high, at_high = 0.0, first, 1.0, f(1.0)
     while at_high < first / 2 and high < 1e6:

@@ -131,7 +131,7 @@ def _newton_direction(F: Array, c: Array, pi: Array, R: Array, careful: bool) ->
     """V with V + Σc_i(π_i∘(V f_i) − π_i⟨π_i,V f_i⟩)f_iᵀ = R"""
     K, d = R.shape
     if careful:
-        return orthogonal_inverse(_root(F, pi), np.repeat(c, K))(R.ravel()).reshape(K, d)
+        return orthogonal_inverse(_hessian_root(F, pi), np.repeat(c, K))(R.ravel()).reshape(K, d)
     if K * d <= DIRECT:
         try:
             return np.asarray(np.linalg.solve(_hessian(F, c, pi), R.ravel()).reshape(K, d))
@@ -166,7 +166,7 @@ def _hessian(F: Array, c: Array, pi: Array) -> Array:
     return H
 
 
-def _root(F: Array, pi: Array) -> Array:
+def _hessian_root(F: Array, pi: Array) -> Array:
     """Rows g with Σgᵀg = Σ(diag π_i − π_i π_iᵀ) ⊗ f_i f_iᵀ:  diag π − ππᵀ = SSᵀ,  S = diag √π − π√πᵀ"""
     (n, d), K = F.shape, pi.shape[1]
     S = np.sqrt(pi)[:, :, None] * (np.eye(K) - pi[:, None, :])  # a row a column of S

@@ -183,7 +183,7 @@ def _hyperboloid(state: hyperboloid.State) -> _Proof:
 
     return _Proof(
         bound=lambda epsilon: math.cosh(2 * r) * steep(epsilon) ** 2 + 2 * start * steep(epsilon),
-        cap=_root(excess, r),
+        cap=_largest_not_positive(excess, r),
     )
 
 
@@ -219,7 +219,7 @@ def _farthest(state: Binary) -> float:
     return 2 * math.atanh(_norm(p)) + radius(state)
 
 
-def _root(increasing: Callable[[float], float], high: float) -> float:
+def _largest_not_positive(increasing: Callable[[float], float], high: float) -> float:
     """The largest ε in [0, high] at which an increasing function is not yet positive, from above."""
     low = 0.0
     if increasing(high) <= 0:

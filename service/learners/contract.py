@@ -54,6 +54,23 @@ class Outcome(Generic[S]):
         return len(self.changed)
 
 
+class Settings(Protocol):
+    """What a session says of its learner"""
+
+    @property
+    def dimension(self) -> int: ...
+    @property
+    def curvature(self) -> float: ...
+    @property
+    def reference(self) -> tuple[float, ...]: ...
+    @property
+    def a(self) -> float: ...
+    @property
+    def budget(self) -> float: ...
+    @property
+    def estimate(self) -> bool: ...
+
+
 class Learner(Protocol[S]):
     """A learner module, as the others see it."""
 

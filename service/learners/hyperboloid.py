@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from service.errors import InvalidParameter
 from service.geometry import Array, require_ball
 from service.learners import loops
-from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_points, weights
+from service.learners.contract import Outcome, Settings, Signs, sign_labels, signs, unit_points, weights
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,11 @@ def init(d: int, *, c: float = 1.0, w: ArrayLike | None = None) -> State:
         raise InvalidParameter("curvature c", c, "a positive number")
     start = weights(w, d + 1)
     return State(float(c), start, start, seen_negative=False, seen_positive=False, k=0, reach=0.0)
+
+
+def first(settings: Settings) -> State:
+    """The state that a session begins with"""
+    return init(settings.dimension, c=settings.curvature)
 
 
 def score(state: State, X: ArrayLike) -> Array:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from service.geometry import Array, require_ball
 from service.learners import loops
-from service.learners.contract import Outcome, Signs, sign_labels, signs, unit_point, unit_points, weights
+from service.learners.contract import Outcome, Settings, Signs, sign_labels, signs, unit_point, unit_points, weights
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,11 @@ def init(p: ArrayLike, *, c: float = 1.0, w: ArrayLike | None = None) -> State:
     p = unit_point(p, c)
     start = weights(w, p.size)
     return State(c=float(c), p=p, w=start, start=start, k=0, reach=0.0)
+
+
+def first(settings: Settings) -> State:
+    """The state that a session begins with"""
+    return init(settings.reference, c=settings.curvature)
 
 
 def score(state: State, X: ArrayLike) -> Array:

@@ -10,14 +10,14 @@ import json
 import math
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.errors import BinaryOnly, InvalidParameter
 from service.geometry import Array, norm_limit
-from service.learners import Learner, hyperboloid, one_vs_rest, perceptron, second_order, strategic
+from service.learners import LEARNERS, Learner, one_vs_rest
 from service.sessions.rows import row_bytes
 
 Label = str | int
@@ -72,7 +72,7 @@ class Spec:
 
     @cached_property
     def learner(self) -> Learner[Any]:
-        return _LEARNERS[self.algorithm] if self.binary else one_vs_rest
+        return cast(Learner[Any], LEARNERS[self.algorithm] if self.binary else one_vs_rest)
 
     @cached_property
     def index(self) -> dict[Label, int]:
@@ -86,7 +86,7 @@ class Spec:
 
     def first_state(self) -> Any:
         """The state before the first point"""
-        first = _FIRST[self.algorithm](self)
+        first = LEARNERS[self.algorithm].first(self)
         return first if self.binary else one_vs_rest.init([first] * len(self.labels))
 
     def targets(self, indices: NDArray[np.int64]) -> NDArray[Any]:
@@ -106,20 +106,6 @@ class Spec:
         """Class indices as the caller's labels, in a list"""
         found: list[Label] = self.label_array[indices].tolist()
         return found
-
-
-_LEARNERS: dict[str, Learner[Any]] = {
-    "perceptron": perceptron,
-    "second_order": second_order,
-    "strategic": strategic,
-    "hyperboloid": hyperboloid,
-}
-_FIRST: dict[str, Any] = {
-    "perceptron": lambda s: perceptron.init(s.reference, c=s.curvature),
-    "second_order": lambda s: second_order.init(s.reference, c=s.curvature, a=s.a),
-    "strategic": lambda s: strategic.init(s.reference, c=s.curvature, budget=s.budget, estimate=s.estimate),
-    "hyperboloid": lambda s: hyperboloid.init(s.dimension, c=s.curvature),
-}
 
 
 def references(spec: Spec, state: Any) -> list[list[float]] | None:
