@@ -10,8 +10,8 @@ PIP    := $(BIN)/pip install -qq --disable-pip-version-check
 
 help:
 	@echo "make serve        run the service on http://127.0.0.1:$(PORT)"
-	@echo "make test         run all tests, print the coverage of what runs in their own process"
-	@echo "make coverage     the same with the worker processes measured too, or only TESTS=tests/test_x.py"
+	@echo "make test         run all tests"
+	@echo "make coverage     run all tests, or TESTS=tests/test_x.py, and print their coverage, worker processes included"
 	@echo "make soak         the exactly-once test for ten minutes, with random seeds"
 	@echo "make check        lint, types, import layers"
 	@echo "make demo         a service, and agents that play against it"
@@ -48,8 +48,7 @@ serve: $(VENV)/.compiled
 	@$(BIN)/python -m service serve --port $(PORT)
 
 test: $(VENV)/.compiled $(VENV)/.test
-	@$(BIN)/python -m pytest --cov --cov-report=
-	@$(BIN)/python -m tests.coverage_report
+	@$(BIN)/python -m pytest
 
 # Coverage starts in every Python process that sees COVERAGE_PROCESS_START, the tests' own included.
 coverage: $(VENV)/.compiled $(VENV)/.test
