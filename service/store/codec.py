@@ -190,10 +190,6 @@ class Record:
     def points(self) -> int:
         return int(self.fields.get(b"points", b"0"))
 
-    @property
-    def carries_checkpoint(self) -> bool:
-        return b"checkpoint" in self.fields or b"checkpoint" in self.fields.get(b"blocks", b"").split()
-
     def blocks(self, *parts: str) -> list[str]:
         """The names of its blocks, of these parts or of all"""
         commit, named = self.fields.get(b"commit", b"").decode(), self.fields.get(b"blocks", b"").decode().split()
