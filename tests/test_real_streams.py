@@ -7,9 +7,7 @@ default, a perceptron a class at the origin, has 28, 22 and 19 % on them.
 from __future__ import annotations
 
 import itertools
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +18,10 @@ from service import geometry as g
 from service.batch import hemisphere_softmax
 from service.geometry import Array
 from service.learners import auto, learner_of, one_vs_rest, perceptron, softmax
+from tests.real_data import embedding
 from tests.streams import rings
 
 Labels = NDArray[np.int64]
-ROOT = Path(__file__).parents[1]
 
 
 def prequential(state: Any, X: Array, y: Labels, K: int, keep: int = 10_000) -> float:
@@ -50,18 +48,6 @@ def default(X: Array, y: Labels) -> float:
 def today(X: Array, y: Labels) -> float:
     K, one = int(y.max()) + 1, perceptron.init(np.zeros(X.shape[1]))
     return prequential(one if K == 2 else one_vs_rest.init([one] * K), X, y, K)
-
-
-def embedding(name: str, *parts: str) -> tuple[Array, Labels]:
-    file = f"shared/data/{name}_poincare_embedding.npz"
-    found = [folder / file for folder in (ROOT.parent, ROOT.parent.parent) if (folder / file).exists()]
-    if not found:
-        print(f"\nNO REAL DATA: {ROOT.parent / file} is not there, and is not tested", file=sys.__stderr__)
-        pytest.skip(f"{file} is not beside the project")
-    with np.load(found[0], allow_pickle=False) as data:
-        X, y = (np.concatenate([data[f"{axis}_{part}"] for part in parts]) for axis in "xy")
-    order = np.random.default_rng(0).permutation(len(y))
-    return np.ascontiguousarray(X[order]), np.unique(y, return_inverse=True)[1][order]
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,12 @@ from service.api.bodies import IdempotencyKey, JsonRoute, once
 from service.api.bodies import idempotency_key as key_of
 from service.api.context import Context, context, stamp
 from service.api.formats import JSON, NPY, RAW, load_json, media_type, read_labelled
-from service.api.schemas import Fit, FitList, FitRequest, Promote, Session
+from service.api.schemas import Fit, FitList, FitRequest, Promote, Promoted
 from service.batch.classifier import Classifier
 from service.errors import InvalidRequest, MalformedBody, UnknownField
 from service.sessions import recipes, rows
 from service.sessions.changes import with_promotion
+from service.sessions.promotion import agreement
 from service.sessions.showing import shown
 from service.store.fit_queue import name_of
 
@@ -86,19 +87,22 @@ async def cancel(id: str, fit: str, request: Request) -> None:
 promotion = APIRouter(tags=["fits"], dependencies=[Depends(stamp)], route_class=JsonRoute)
 
 
-@promotion.post(
-    "/sessions/{id}/promote", response_model=Session, summary="Start the online learner from a fit's weights"
-)
+@promotion.post("/sessions/{id}/promote", response_model=Promoted, summary="Start the online learner from a fit")
 async def promote(id: str, body: Promote, request: Request, idempotency_key: IdempotencyKey = None) -> dict[str, Any]:
-    """The learner begins anew at the fit's reference point, with its weights: updates restart, the version grows. Its
-    certificates keep the weights it began with."""
+    """The learner begins anew from the fit, and answers as the fit does: updates restart, the version grows. Of `auto`
+    a member does. Its certificates keep the weights it began with. A fit that it cannot go on from is refused."""
     here = context(request)
     loaded = await here.ingest.current(id)
     key, mark = once(request, "promote", body)
     if key is not None and await here.store.answer(id, key) == mark:  # even if the fit is forgotten by now
-        return shown(loaded)
+        return {**shown(loaded), "agreement": None}
     classifier = await fitted(here, id, body.fit)
-    return shown(await here.ingest.change(id, lambda loaded: with_promotion(loaded, classifier, body.fit), key, mark))
+    points = await here.log.retained(loaded, here.settings.fit_points)
+    agreed = await asyncio.to_thread(agreement, loaded.spec, loaded.state, classifier, points, body.member)
+    after = await here.ingest.change(
+        id, lambda loaded: with_promotion(loaded, classifier, body.fit, body.member), key, mark
+    )
+    return {**shown(after), "agreement": agreed}
 
 
 async def fitted(here: Context, sid: str, fit: str) -> Classifier:

@@ -328,23 +328,57 @@ class Metrics(BaseModel):
     drift: Drift
 
 
+class HingeBound(BaseModel):
+    bound: float = Field(description="no more updates than this")
+    loss: float = Field(description="the sum of the hinge losses of u, an SVM of the whole stream")
+    norm: float = Field(description="‖u‖")
+
+
 class Proof(BaseModel):
     label: int | str | None = Field(None, description="the class against the rest, for K > 2 labels")
     updates: int
-    radius: float
+    radius: float | None = Field(description="the largest distance from the reference point; null without one")
     margin: float | None
-    bound: float | None
-    largest_margin: float | None
+    bound: float | None = Field(description="no more updates than this, if the margin is one of the stream")
+    largest_margin: float | None = Field(description="no classifier has a larger margin on what was seen")
     disproved: bool | None
     paper_bound: float | None
+    hinge: HingeBound | None = Field(None, description="with loss=hinge, where the log holds the whole stream")
+
+
+class ErrorRate(BaseModel):
+    """A confidence sequence: with probability `level` the mean error rate stays within, at all times at once"""
+
+    estimate: float | None
+    low: float
+    high: float
+    level: float
+
+
+class MemberMistakes(BaseModel):
+    algorithm: str
+    mistakes: int
+
+
+class Vote(BaseModel):
+    """The weighted majority of `auto`: M ≤ (m ln(1/(β(1−s))) + ln N)/ln(2/(1+β)), on any stream"""
+
+    points: int = Field(description="voted on")
+    mistakes: int = Field(description="M, of the vote")
+    bound: float = Field(description="M is no more than this")
+    best: str = Field(description="the member with the fewest mistakes, m")
+    members: list[MemberMistakes]
 
 
 class Certified(Proof):
     mistakes: int
     observed: int
+    error_rate: ErrorRate
+    vote: Vote | None = Field(None, description="of auto")
     classes: list[Proof] | None = Field(description="one a class, for K > 2 labels")
-    points: int | None = Field(None, description="margin=best: how many retained points it is the margin of")
-    whole_stream: bool | None = Field(None, description="margin=best: whether those are all that were observed")
+    points: int | None = Field(None, description="margin=best, loss=hinge: how many retained points were used")
+    whole_stream: bool | None = Field(None, description="whether those are all that were observed")
+    notes: list[str] = Field(description="what the numbers do not say by themselves, a sentence each")
 
 
 class Model(BaseModel):
@@ -421,6 +455,13 @@ class FitList(BaseModel):
 class Promote(BaseModel):
     model_config = ConfigDict(extra="forbid")
     fit: Annotated[str, Field(pattern=ID)]
+    member: Annotated[str, Field(max_length=64)] | None = Field(None, description="auto: which learner of the vote")
+
+
+class Promoted(Session):
+    agreement: float | None = Field(
+        description="on which share of the retained points the learner answers as the fit; null if a repeated request"
+    )
 
 
 class Problem(BaseModel):
