@@ -338,7 +338,7 @@ SESSIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"features": "lift", "reference": "lorentz"},
     ),
     "strategic": ({"algorithm": "strategic", "budget": 0.2}, {"reference": "hull"}),
-    "hyperboloid": ({"algorithm": "hyperboloid"}, {"features": "hyperboloid"}),
+    "hyperboloid": ({"algorithm": "hyperboloid"}, {"kind": "svm", "features": "hyperboloid"}),
     "three classes": ({"algorithm": "perceptron", "labels": ["a", "b", "c"]}, {"reference": "closest"}),
     "warming": ({"reference": {"learn": {"warmup": 5000}}}, {"reference": "hull"}),
 }
@@ -430,7 +430,7 @@ def test_a_promoted_sessions_certificate_is_that_of_its_own_start(http: httpx.Cl
 def test_a_promotion_asked_for_twice_with_one_key_is_one(http: httpx.Client) -> None:
     X, indices = data()
     sid = opened(http, X, indices)
-    fitted = done(http, sid)
+    fitted = done(http, sid, reference="hull")
     headers, body = {"Idempotency-Key": "p"}, {"fit": fitted["id"]}
     first = http.post(f"/sessions/{sid}/promote", json=body, headers=headers)
     learned = observe(http, sid, *data(seed=8))
@@ -450,13 +450,13 @@ def test_a_refused_promotion_changes_nothing(http: httpx.Client) -> None:
     X, indices = data()
     sid = opened(http, X, indices)
     before = [http.get(f"/sessions/{sid}{path}").json() for path in ("", "/model", "/metrics")]
-    for recipe in ({"kind": "softmax"}, {"features": "hyperboloid"}):
+    for recipe in ({"kind": "softmax"}, {"kind": "svm", "features": "hyperboloid"}):
         answer = http.post(f"/sessions/{sid}/promote", json={"fit": done(http, sid, **recipe)["id"]})
         assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-parameter")
         assert answer.json()["name"] == "fit"
     assert [http.get(f"/sessions/{sid}{path}").json() for path in ("", "/model", "/metrics")] == before
     flat = opened(http, X, indices, algorithm="second_order", a=0)
-    answer = http.post(f"/sessions/{flat}/promote", json={"fit": done(http, flat)["id"]})
+    answer = http.post(f"/sessions/{flat}/promote", json={"fit": done(http, flat, reference="hull")["id"]})
     assert (answer.status_code, answer.json()["name"]) == (422, "a")
     for body, slug in itertools.product(({}, {"fit": 1}, {"fit": None}), ("invalid-request",)):
         answer = http.post(f"/sessions/{sid}/promote", json=body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from hashlib import sha256
 from typing import Any
 
@@ -51,8 +52,8 @@ async def ask(
     told = kind == JSON and body != b""
     if told and (beside := next(iter(request.query_params), None)):
         raise InvalidRequest("fields come in a JSON body or in the query, not in both", parameter=beside)
-    asked = _asked(load_json(body) if told else _query(request))
-    fit, mark = name_of(key), await asyncio.to_thread(_fingerprint, asked, kind, body)
+    fields = recipes.resolved(_asked(load_json(body) if told else _query(request)).model_dump(), loaded)
+    fit, mark = name_of(key), await asyncio.to_thread(_fingerprint, fields, kind, body)
     response.headers["Location"] = f"/sessions/{id}/fits/{fit}"
     if key is not None and await here.fits.known(id, fit, mark):
         response.headers["Idempotency-Replayed"] = "true"
@@ -60,7 +61,7 @@ async def ask(
     points = (
         await here.log.retained(loaded) if kind == JSON else await asyncio.to_thread(read_labelled, body, kind, spec)
     )
-    job = recipes.job(asked.model_dump(), loaded, points, here.settings.fit_points)
+    job = recipes.job(fields, loaded, points, here.settings.fit_points)
     if not await here.fits.submit(id, fit, mark, job, rows.pack(points), ttl=spec.ttl_seconds or 0):
         response.headers["Idempotency-Replayed"] = "true"
     return await here.fits.look(id, fit)
@@ -147,6 +148,7 @@ def _query(request: Request) -> dict[str, Any]:
     return fields
 
 
-def _fingerprint(asked: FitRequest, kind: str, body: bytes) -> bytes:
+def _fingerprint(fields: dict[str, Any], kind: str, body: bytes) -> bytes:
     """What a key belongs to: what was asked for, and the points if it brought them along"""
-    return sha256(f"{kind} {asked.model_dump_json()} ".encode() + (b"" if kind == JSON else body)).digest()[:16]
+    asked = f"{kind} {json.dumps(fields, sort_keys=True)} ".encode()
+    return sha256(asked + (b"" if kind == JSON else body)).digest()[:16]

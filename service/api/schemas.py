@@ -402,18 +402,29 @@ class FitRequest(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"examples": [{"kind": "svm", "loss": "squared_hinge", "C": 5.0, "reference": "hull"}]},
+        json_schema_extra={"examples": [{}, {"loss": "squared_hinge", "C": 5.0, "reference": "lorentz"}]},
     )
-    kind: Literal["svm", "softmax"] = "svm"
-    margin: Literal["soft", "hard"] = "soft"
-    loss: Literal["hinge", "squared_hinge"] = "hinge"
-    C: Annotated[Finite, Field(gt=0, le=1e12, description="the weight of the losses against the margin")] = 1.0
-    features: Literal["tangent", "lift", "hyperboloid"] = "tangent"
+    kind: Literal["svm", "softmax"] | None = Field(
+        None, description="softmax, unless a word of an svm is among these: margin, loss, reference, tangent, lift"
+    )
+    margin: Literal["soft", "hard"] | None = Field(None, description="svm: soft")
+    loss: Literal["hinge", "squared_hinge"] | None = Field(None, description="svm: hinge")
+    C: Annotated[Finite, Field(gt=0, le=1e12)] | None = Field(
+        None, description="the weight of the losses: 1000 for a softmax, 1 for an svm"
+    )
+    features: Literal["hemisphere", "hyperboloid", "tangent", "lift"] | None = Field(
+        None, description="hemisphere; for an svm with a reference tangent. tangent and lift are at a reference point"
+    )
     reference: (
         Literal["session", "hull", "closest", "lorentz", "cv", "graham", "quickhull"]
         | list[Finite]
         | list[list[Finite]]
-    ) = Field("session", description="the session's own, a way to learn it, a point, or one point a class")
+        | None
+    ) = Field(
+        None,
+        description="tangent and lift: the session's own (if it has one), a way to learn it (else lorentz), a point, "
+        "or one point a class",
+    )
     probabilities: Annotated[bool, Field(strict=True)] = True
 
 
