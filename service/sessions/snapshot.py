@@ -122,7 +122,7 @@ def _check_member(state: Any, first: Any) -> None:
             if not ((np.asarray(value) >= low) & (np.asarray(value) <= high)).all():
                 raise wrong
         if isinstance(value, np.ndarray):
-            if each.name != "basis" and value.shape != begun.shape:
+            if each.name not in ("basis", "scale", "offset") and value.shape != begun.shape:
                 raise wrong
             if each.name == "evidence":
                 if not (value > 0).all():
