@@ -66,6 +66,28 @@ def init(
     return State(tuple(members), scales, offsets, tangent)
 
 
+def grown(state: State | Member, first: Member, classes: int) -> State:
+    """The same with more classes, which begin at `first`, and with the mean of the others' scales if they have some. A
+    learner of two classes, whose w is for the last, becomes two: its mirror image, with −w, and itself"""
+    if not isinstance(state, State):
+        return grown(State((_mirrored(state), state)), first, classes)
+    new = classes - len(state.members)
+    if not len(state.scale):
+        return State((*state.members, *[first] * new))
+    scale = np.r_[state.scale, np.full(new, np.abs(state.scale).mean())]
+    return State((*state.members, *[first] * new), scale, np.r_[state.offset, np.zeros(new)], state.tangent)
+
+
+def _mirrored(state: Member) -> Member:
+    """As if all labels had been the other ones"""
+    if isinstance(state, second_order.State):
+        return replace(state, w=-state.w, xi=-state.xi, start=-state.start)
+    mirrored = replace(state, w=-state.w, start=-state.start)
+    if isinstance(mirrored, hyperboloid.State):
+        return replace(mirrored, seen_negative=mirrored.seen_positive, seen_positive=mirrored.seen_negative)
+    return mirrored
+
+
 def score(state: State, X: ArrayLike) -> Array:
     return _scaled(state, X, [learner_of(member).score(member, X) for member in state.members])
 
