@@ -67,15 +67,16 @@ def init(
 
 
 def grown(state: State | Member, first: Member, classes: int) -> State:
-    """The same with more classes, which begin at `first`, and with the mean of the others' scales if they have some. A
-    learner of two classes, whose w is for the last, becomes two: its mirror image, with −w, and itself"""
+    """The same with more classes, which begin at `first`. A learner of two classes, whose w is for the last, becomes
+    two: its mirror image, with −w, and itself"""
     if not isinstance(state, State):
-        return grown(State((_mirrored(state), state)), first, classes)
-    new = classes - len(state.members)
+        return State((_mirrored(state), state, *[first] * (classes - 2)))
+    members = (*state.members, *[first] * (classes - len(state.members)))
     if not len(state.scale):
-        return State((*state.members, *[first] * new))
-    scale = np.r_[state.scale, np.full(new, np.abs(state.scale).mean())]
-    return State((*state.members, *[first] * new), scale, np.r_[state.offset, np.zeros(new)], state.tangent)
+        return State(members)
+    more = np.ones(classes - len(state.members))  # a score of 0 is as good as the worst of the old offsets
+    offset = np.concatenate([state.offset, more * state.offset.min()])
+    return State(members, np.concatenate([state.scale, more]), offset, state.tangent)
 
 
 def _mirrored(state: Member) -> Member:

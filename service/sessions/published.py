@@ -1,10 +1,10 @@
 """The published classifier: all that an agent needs to respond to it, in the words of GET /sessions/{id}/model.
 
 What a model has follows from its features:
-    lift         weights at a reference point p, K×d for K classes: sign⟨w,z⟩, z = lift(p, x)
+    lift         weights at a reference point p, K×d for K classes: sign⟨w,z⟩, z = lift(p, x). Of K classes the largest
+                 signed distance δ decides, or, begun from a fit, the largest scale·sinh δ + offset (one_vs_rest.py)
     tangent      of strategic: ⟨w,v⟩/‖w‖ against the threshold, v = log_p(x). Of gaussian: a normal a class, no weights
-    hyperboloid  weights in Minkowski's form, time first
-                 Begun from a fit of K classes, these two have scales: see service/learners/one_vs_rest.py
+    hyperboloid  weights in Minkowski's form, time first; of K classes as for lift
     hemisphere   d+2 weights, K×(d+2) for K classes: sign or argmax of ⟨w,φ⟩. Of a softmax they are log odds, or logits
 """
 
