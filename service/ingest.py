@@ -231,23 +231,21 @@ async def commit(store: Store, before: Loaded, change: Change, patience: float) 
         else:
             if isinstance(result, Conflict) and result.ambiguous:
                 raise OutcomeUnknown
-            _count(before, result, time.monotonic() - began)
-            return result
+            break
         if time.monotonic() + pause >= began + patience:
             raise OutcomeUnknown
         await asyncio.sleep(pause)
         pause = min(2 * pause, 0.5)
-
-
-def _count(before: Loaded, result: Committed | Replayed | Conflict, seconds: float) -> None:
     if isinstance(result, Committed):
+        seconds, now = time.monotonic() - began, result.after.counters
         telemetry.commits.value += 1
         telemetry.commit_seconds.buckets[bisect_left(telemetry.TIMES, seconds)] += 1
         telemetry.commit_seconds.sum += seconds
-        telemetry.points.value += result.after.counters.observed - before.counters.observed
-        telemetry.mistakes.value += result.after.counters.mistakes - before.counters.mistakes
+        telemetry.points.value += now.observed - before.counters.observed
+        telemetry.mistakes.value += now.mistakes - before.counters.mistakes
     elif isinstance(result, Conflict):
         telemetry.conflicts.value += 1
+    return result
 
 
 def _packed(applied: Applied, requests: list[Request], keyed: Iterable[int]) -> list[tuple[str, bytes]]:

@@ -132,8 +132,17 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
     fields: list[Field] = ["kind", entry.kind.value, "commit", commit_id, "head", head(entry.counters, entry.status)]
     fields += ("points", entry.points)
     parts: dict[str, bytes] = {}
-    if entry.batch is not None:
-        _write_points(entry, spec, fields, parts)
+    if (batch := entry.batch) is not None:
+        data = batch.packed or rows.pack(batch)
+        predicted = entry.predicted.astype(spec.class_type).tobytes()
+        truth = b"" if batch.truth is None else batch.truth.astype("<f8").tobytes()
+        n, size = entry.points, len(data) + len(truth)
+        if size >= LARGE or (size >= SMALL and n * ENTRIES > spec.keep_points):
+            parts["rows"] = b"".join((data, predicted, truth))
+            data, predicted, truth = (part[: len(part) // n * SAMPLE] for part in (data, predicted, truth))
+        fields += ("rows", data, "predicted", predicted)
+        if truth:
+            fields += ("truth", truth)
     if entry.matched:
         fields += ("matched", json.dumps([[m.if_match, m.accepted, m.version, m.first] for m in entry.matched]))
     if entry.alarms:
@@ -151,21 +160,6 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
     if parts:
         fields += ("blocks", " ".join(parts))
     return Written(fields, {commit_id + part: data for part, data in parts.items()})
-
-
-def _write_points(entry: Entry, spec: Spec, fields: list[Field], parts: dict[str, bytes]) -> None:
-    batch = entry.batch
-    assert batch is not None
-    data = batch.packed or rows.pack(batch)
-    predicted = entry.predicted.astype(spec.class_type).tobytes()
-    truth = b"" if batch.truth is None else batch.truth.astype("<f8").tobytes()
-    n, size = entry.points, len(data) + len(truth)
-    if size >= LARGE or (size >= SMALL and n * ENTRIES > spec.keep_points):
-        parts["rows"] = b"".join((data, predicted, truth))
-        data, predicted, truth = (part[: len(part) // n * SAMPLE] for part in (data, predicted, truth))
-    fields += ("rows", data, "predicted", predicted)
-    if truth:
-        fields += ("truth", truth)
 
 
 def _write_part(part: str, field: str, data: bytes, fields: list[Field], parts: dict[str, bytes]) -> None:
