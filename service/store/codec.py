@@ -8,6 +8,7 @@ The state, a hash:
     c<i>                    row i of the confusion matrix
     learner, learner_at     the encoded learner, and the log entry behind which it stands
     checkpoints             ids of the entries that carry one
+    producer:<name>         "seq connection used": how far a producer of numbered messages has come
     answers, recent, blocks kept by lua/commit.lua
 
 An entry of the log:
@@ -31,7 +32,19 @@ from service.errors import StateCorrupt
 from service.learners import decode, encode
 from service.sessions import checkpoint, rows
 from service.sessions.events import SAMPLE
-from service.sessions.records import Counters, Entry, EntryId, Fork, Kind, Listed, Loaded, Matched, Replaced, Status
+from service.sessions.records import (
+    Counters,
+    Entry,
+    EntryId,
+    Fork,
+    Kind,
+    Listed,
+    Loaded,
+    Matched,
+    Producer,
+    Replaced,
+    Status,
+)
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec, spec_from_json, spec_to_json
 from service.sessions.tally import Confusion, Tally, pack_row, unpack_row
@@ -65,6 +78,11 @@ def state_fields(before: Loaded | None, after: Loaded, learner: bytes | None) ->
         fields += ("fork", json.dumps(asdict(after.fork)))
     if learner is not None:
         fields += ("learner", learner)
+    if before is None or after.producers is not before.producers:
+        since = {} if before is None else before.producers
+        for name, producer in after.producers.items():
+            if producer is not since.get(name):
+                fields += (f"producer:{name}", f"{producer.seq} {producer.connection} {producer.used}")
     return fields
 
 
@@ -97,6 +115,11 @@ def read_state(fields: Mapping[bytes, bytes]) -> Loaded:
             EntryId.parse(fields.get(b"learner_at", b"0-0").decode()),
             len(fields[b"learner"]),
             tuple(EntryId.parse(id) for id in fields.get(b"checkpoints", b"").decode().split()),
+            {
+                name[9:].decode(): Producer(*map(int, fields[name].split()))
+                for name in fields
+                if name[:9] == b"producer:"
+            },
         )
     except (ValueError, KeyError, TypeError) as error:
         raise StateCorrupt("the stored session is damaged") from error
