@@ -33,6 +33,7 @@ from tests.faults.stream import (
     KEPT,
     SESSION,
     Pupil,
+    assert_tiled,
     kill_a_worker,
     kill_the_store,
     open_session,
@@ -99,11 +100,15 @@ def cutting(upstream: str, seed: int, most: int) -> Iterator[tuple[str, Cutting]
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         server.close()
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(_ended(asyncio.all_tasks(loop)))
         loop.close()
+
+
+async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.sleep(0.01)  # their connections are closed by then
 
 
 def message(producer: int, number: int) -> tuple[Any, Any]:
@@ -134,7 +139,7 @@ def gate(data: Path, seed: int, messages: int, kills: int) -> None:
     def count() -> None:
         sent[0] += 1
 
-    with service(data, workers=2) as running, cutting(running.url, seed, 20_000) as (url, proxy):
+    with service(data, workers=2) as running, cutting(running.url, seed, 4_000) as (url, proxy):
         wait_for_both_workers(running)
         open_session(running.url)
         faults = [partial(kill_a_worker, running, rng), partial(kill_the_store, running)] * kills
@@ -171,8 +176,7 @@ def assert_each_message_was_applied_once(running: Running, answers: list[list[Ob
             assert np.array_equal(2 * found.rows[start:end, 2] - 1, labels)
             assert answer.scores is not None and answer.scores.tolist() == scores[start:end]
             tiles.append((start, end))
-    starts, ends = zip(*sorted(tiles), strict=True)
-    assert (0, *ends) == (*starts, len(found.rows)), "lost or doubled"
+    assert_tiled(sorted(tiles), len(found.rows))
 
 
 def assert_the_answers_that_are_kept_are_those_first_given(running: Running, answers: list[list[Observed]]) -> None:
