@@ -33,6 +33,7 @@ from service.errors import (
     StoreUnavailable,
 )
 from service.sessions.apply import apply
+from service.sessions.beginnings import Past, needs_past
 from service.sessions.late import resolved
 from service.sessions.producers import advanced, connected, out_of_turn
 from service.sessions.records import Change, Loaded, Status
@@ -40,6 +41,7 @@ from service.sessions.requests import Answer, Request, message_key
 from service.sessions.spec import Spec
 from service.store.late_labels import LateLabels
 from service.store.log import Log
+from service.store.refits import Refits
 from service.store.sessions import Committed, Conflict, Replayed, Store, commit_name
 
 #: How many points one commit carries at the most, and from how many on the learner leaves the event loop.
@@ -76,8 +78,10 @@ class _Lane:
 
 
 class Ingest:
-    def __init__(self, store: Store, log: Log, late: LateLabels, *, queue: int = 1024, patience: float = 5.0) -> None:
-        self._store, self._log, self._late = store, log, late
+    def __init__(
+        self, store: Store, log: Log, late: LateLabels, refits: Refits, *, queue: int = 1024, patience: float = 5.0
+    ) -> None:
+        self._store, self._log, self._late, self._refits = store, log, late, refits
         self._queue, self._patience = queue, patience
         self._lanes: OrderedDict[str, _Lane] = OrderedDict()
 
@@ -228,6 +232,8 @@ class Ingest:
             if isinstance(result, Committed):
                 lane.loaded = result.after
                 await self._answer(sid, pending, results, stored)
+                if result.after.spec.refit:
+                    await self._refits.ask(before, result.after)
                 return
             lane.loaded, fresh = None, False
             if isinstance(result, Replayed):
@@ -241,12 +247,13 @@ class Ingest:
             found, change = await self._apply(before, [request for request in requests if request.refused is None])
             learned = iter(found)
             return [request.refused or next(learned) for request in requests], change
-        points, spec = sum([len(request.batch.X) for request in requests]), before.spec
-        warm = before.status == Status.WARMING and before.counters.observed + points >= spec.warmup
-        past = await self._log.retained(before) if warm else None
-        if points < THREAD and past is None:
+        points = sum([len(request.batch.X) for request in requests])
+        if (before.spec.warmup or before.spec.refit) and needs_past(before, points):
+            past = Past(await self._log.retained(before), await self._refits.weights(before, points))
+            return await asyncio.to_thread(apply, before, requests, past)
+        if points < THREAD:
             return apply(before, requests)
-        return await asyncio.to_thread(apply, before, requests, past)
+        return await asyncio.to_thread(apply, before, requests)
 
     async def _answer(self, sid: str, pending: list[Pending], results: Results, stored: Stored) -> None:
         for place, ((request, answer), result) in enumerate(zip(pending, results, strict=True)):

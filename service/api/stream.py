@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import numpy as np
 import orjson
@@ -29,7 +30,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from service.api.context import Context
 from service.api.formats import JSON, RAW, load_json, read_labelled, read_labels
 from service.api.labels import labelled
-from service.api.observe import answered, wants_columns
+from service.api.observe import answered, wants
 from service.api.problems import problem, respond
 from service.errors import (
     HorocycleError,
@@ -40,6 +41,7 @@ from service.errors import (
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
+    UnknownLabel,
     described,
 )
 from service.ingest import WRITABLE, Replaced
@@ -52,7 +54,9 @@ NAME = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 #: Unanswered messages: unless asked for, and at the most.
 WINDOW, LARGEST_WINDOW = 64, 1024
 #: Fields beside those of observe; a message without these words is read as a body of observe.
-FIELDS = (b'"again"', b'"ids"', b'"id"', b'"if_match"', b'"reply"')
+FIELDS = (b'"again"', b'"ids"', b'"id"', b'"if_match"', b'"reply"', b'"probabilities"')
+#: Those that say what an answer has
+TOLD = ("reply", "probabilities")
 #: Close codes: come back later (the store is away), another connection has taken over, the session has ended.
 LATER, TAKEN_OVER, ENDED = 1013, 4409, 4410
 AWAY = (StoreUnavailable, StoreFull, StoreReadOnly, OutcomeUnknown, RateLimited)
@@ -73,7 +77,7 @@ async def stream(socket: WebSocket) -> None:
     sid = socket.path_params["id"]
     with ExitStack() as place:
         try:
-            producer, window, columns = _asked(socket.query_params)
+            producer, window, told = _asked(socket.query_params)
             place.enter_context(here.streams.one())
             loaded = await (here.ingest.connect(sid, producer) if producer else here.ingest.current(sid))
             if loaded.status not in WRITABLE:
@@ -82,14 +86,14 @@ async def stream(socket: WebSocket) -> None:
         except HorocycleError as error:
             return await socket.send_denial_response(respond(error))
         await socket.accept()
-        connection = Stream(here, socket, loaded, producer, window, columns)
+        connection = Stream(here, socket, loaded, producer, window, told)
         hello = {"producer": producer, "seq": connection.seq, "window": window}
         await socket.send_text(_dump({"hello": {**hello, "observed": loaded.counters.observed, "epoch": epoch}}))
         await connection.run()
 
 
-def _asked(query: QueryParams) -> tuple[str | None, int, bool]:
-    """?producer=, ?window= and ?reply="""
+def _asked(query: QueryParams) -> tuple[str | None, int, dict[str, Any]]:
+    """?producer=, ?window=; and ?reply=, ?probabilities= for all messages that do not say otherwise"""
     producer, window = query.get("producer"), query.get("window", str(WINDOW))
     if producer is not None and not NAME.fullmatch(producer):
         raise InvalidRequest(
@@ -97,17 +101,17 @@ def _asked(query: QueryParams) -> tuple[str | None, int, bool]:
         )
     if not (window.isascii() and window.isdigit() and 1 <= int(window[:9]) <= LARGEST_WINDOW):
         raise InvalidRequest(f"window is {window[:20]!r}, not a number from 1 to {LARGEST_WINDOW}", parameter="window")
-    return producer, int(window), wants_columns(f"reply={query['reply']}".encode() if "reply" in query else b"")
+    return producer, int(window), _wants({name: query[name] for name in TOLD if name in query})
 
 
 class Stream:
     """One connection: a reader, a writer, and what lies between them"""
 
     def __init__(
-        self, here: Context, socket: WebSocket, loaded: Loaded, producer: str | None, window: int, columns: bool
+        self, here: Context, socket: WebSocket, loaded: Loaded, producer: str | None, window: int, told: dict[str, Any]
     ) -> None:
         self._here, self._socket, self._spec = here, socket, loaded.spec
-        self._producer, self._window, self._columns = producer, window, columns
+        self._producer, self._window, self._told = producer, window, told
         self._connection = loaded.producers[producer].connection if producer else 0
         self.seq = loaded.producers[producer].seq if producer else 0  # the last number that is given away
         self._waiting: deque[Waiting] = deque()
@@ -162,32 +166,32 @@ class Stream:
             if message["type"] == "websocket.disconnect":
                 return 0, ""
             text = message.get("text")
-            body = message["bytes"] if text is None else text.encode()
-            waiting = self._taken(body, text is None)
+            waiting = await self._taken(message["bytes"] if text is None else text.encode(), text is None)
             self._waiting.append(waiting)
             self._size += waiting.size
             self._came.set()
 
-    def _taken(self, body: bytes, raw: bool) -> Waiting:
-        spec = self._here.ingest.spec(self._spec.id) or self._spec
-        special = not raw and any(word in body for word in FIELDS)
-        fields: dict[str, Any] = {}
-        if special:
-            with suppress(HorocycleError):  # named below
+    async def _taken(self, body: bytes, raw: bool) -> Waiting:
+        """A message on its way to be applied, and where its answer will come from"""
+        spec, fields = self._here.ingest.spec(self._spec.id) or self._spec, dict[str, Any]()
+        if not raw and any(word in body for word in FIELDS):
+            with suppress(HorocycleError):  # read as a body of observe it is named
                 fields = _object(load_json(body))
             if fields.keys() == {"again"} and type(fields["again"]) is int:
                 return Waiting(asyncio.ensure_future(self._again(fields["again"])), len(body), None)
         self.seq += 1
-        try:
-            request, reply = _request(spec, self.seq, body, raw, fields if special else {}, self._columns)
-        except HorocycleError as error:
-            request, reply = Request(rows.empty(spec.dimension), refused=error), _observed(spec, self.seq, None)
-        if self._producer is None:
-            done = _answered(reply(request.refused)) if request.refused else self._here.ingest.observe(spec.id, request)
-            return Waiting(done, len(body), None if request.refused else reply)
-        numbered = Numbered(self._producer, self._connection, self.seq, reply)
-        answer = self._here.ingest.observe(spec.id, replace(request, numbered=numbered))
-        return Waiting(answer, len(body), None)
+        request, reply = _understood(spec, self.seq, body, raw, fields, self._told)
+        if isinstance(request.refused, UnknownLabel):  # it may have been added by another worker
+            with suppress(HorocycleError):
+                spec = (await self._here.ingest.current(spec.id)).spec
+            request, reply = _understood(spec, self.seq, body, raw, fields, self._told)
+        if self._producer is not None:
+            numbered = Numbered(self._producer, self._connection, self.seq, reply)
+            answer = self._here.ingest.observe(spec.id, replace(request, numbered=numbered))
+            return Waiting(answer, len(body), None)
+        if request.refused is not None:
+            return Waiting(_answered(reply(request.refused)), len(body), None)
+        return Waiting(self._here.ingest.observe(spec.id, request), len(body), reply)
 
     async def _again(self, seq: int) -> bytes:
         """The reply to an earlier message of this producer"""
@@ -231,34 +235,44 @@ async def _answered(reply: bytes) -> bytes:
     return reply
 
 
-def _request(
-    spec: Spec, seq: int, body: bytes, raw: bool, fields: dict[str, Any], columns: bool
+def _understood(
+    spec: Spec, seq: int, body: bytes, raw: bool, fields: dict[str, Any], told: dict[str, Any]
 ) -> tuple[Request, Reply]:
-    """What a message asks for, and how that is answered"""
-    if_match = None
+    """What a message asks for, or why it is refused, and how that is answered"""
+    try:
+        return _request(spec, seq, body, raw, fields, told)
+    except HorocycleError as error:
+        return Request(rows.empty(spec.dimension), refused=error), _observed(spec, seq, None)
+
+
+def _request(
+    spec: Spec, seq: int, body: bytes, raw: bool, fields: dict[str, Any], told: dict[str, Any]
+) -> tuple[Request, Reply]:
+    if_match = fields.get("if_match")
+    if if_match is not None and not (type(if_match) is int and if_match >= 0):
+        raise InvalidRequest("if_match is a version of the model: a number from 0 on", field="if_match")
     if fields:
-        body, if_match, columns = _taken_out(fields, columns)
+        told = {**told, **_wants({name: str(fields[name]).lower() for name in TOLD if name in fields})}
+        own = {name: value for name, value in fields.items() if name != "if_match" and name not in TOLD}
+        body = json.dumps(own).encode()
     if fields.keys() & {"ids", "id"} and not fields.keys() & {"points", "point"}:
         if if_match is not None:
             raise InvalidRequest("late labels answer no particular classifier: leave if_match out", field="if_match")
         late = read_labels(body, JSON, spec)
 
-        def told(result: Answer | HorocycleError) -> bytes:
+        def labels(result: Answer | HorocycleError) -> bytes:
             return _numbered(seq, labelled(spec, late, result)) if isinstance(result, Answer) else _refused(seq, result)
 
-        empty = rows.empty(spec.dimension)
-        return Request(empty, columns=columns, ids=late.ids, late=late.indices), told
+        return Request(rows.empty(spec.dimension), ids=late.ids, late=late.indices, **told), labels
     batch = read_labelled(body, RAW if raw else JSON, spec)
-    return Request(batch, if_match=if_match, columns=columns), _observed(spec, seq, batch.indices)
+    return Request(batch, if_match=if_match, **told), _observed(spec, seq, batch.indices)
 
 
-def _taken_out(fields: dict[str, Any], columns: bool) -> tuple[bytes, int | None, bool]:
-    """The body without `if_match` and `reply`, and those"""
-    if_match, reply = fields.get("if_match"), fields.get("reply", "columns" if columns else "summary")
-    if if_match is not None and not (type(if_match) is int and if_match >= 0):
-        raise InvalidRequest("if_match is a version of the model: a number from 0 on", field="if_match")
-    rest = {name: value for name, value in fields.items() if name not in ("if_match", "reply")}
-    return json.dumps(rest).encode(), if_match, wants_columns(f"reply={reply}".encode())
+def _wants(asked: dict[str, str]) -> dict[str, Any]:
+    """What answers have, as far as it is said"""
+    columns, probabilities = wants(urlencode(asked).encode())
+    found = {"reply": ("columns", columns), "probabilities": ("probabilities", probabilities)}
+    return dict(found[name] for name in asked)
 
 
 def _object(message: Any) -> dict[str, Any]:

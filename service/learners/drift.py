@@ -17,67 +17,15 @@ sensitivity, is about the probability with which a stream without drift raises a
 from __future__ import annotations
 
 import math
-import struct
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import StateCorrupt
 from service.learners.contract import Counts, Flags
 from service.learners.loops import compiled, types
 
 PER_LEVEL, LEVELS, CLOCK = 5, 48, 32
 SENSITIVITY = 0.002
-
-_HEAD = struct.Struct("<QQQB")
-
-
-@dataclass(frozen=True)
-class State:
-    seen: int = 0  # points
-    alarms: int = 0
-    last_alarm: int = 0  # the position of the newest
-    held: Counts = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # buckets of 1, 2, 4 … points
-    errors: Counts = field(default_factory=lambda: np.zeros((0, PER_LEVEL), dtype=np.int64))  # in each, oldest first
-
-    @property
-    def window(self) -> int:
-        """How many points are looked back on"""
-        return sum(int(count) << level for level, count in enumerate(self.held))
-
-    def pack(self) -> bytes:
-        held, errors = self.held.astype("<u1").tobytes(), self.errors.astype("<u8").tobytes()
-        return _HEAD.pack(self.seen, self.alarms, self.last_alarm, len(self.held)) + held + errors
-
-    @classmethod
-    def unpack(cls, data: bytes) -> State:
-        if len(data) < _HEAD.size:
-            raise StateCorrupt("the stored drift detector is damaged")
-        seen, alarms, last, levels = _HEAD.unpack_from(data)
-        if len(data) != _HEAD.size + levels * (1 + 8 * PER_LEVEL) or levels > LEVELS:
-            raise StateCorrupt("the stored drift detector is damaged")
-        held = np.frombuffer(data, "<u1", levels, _HEAD.size).astype(np.int64)
-        errors = np.frombuffer(data, "<u8", offset=_HEAD.size + levels).astype(np.int64)
-        if held.max(initial=0) > PER_LEVEL:
-            raise StateCorrupt("the stored drift detector is damaged")
-        return cls(seen, alarms, last, held, errors.reshape(levels, PER_LEVEL))
-
-
-@dataclass(frozen=True)
-class Found:
-    state: State
-    alarms: Counts  # the positions at which drift was found
-
-
-def observe(state: State, wrong: Flags, sensitivity: float = SENSITIVITY) -> Found:
-    """Look at a run of points; `wrong` says which were mistakes."""
-    held, errors, alarms = _observe(wrong, state.held, state.errors, state.seen, sensitivity)
-    used = int(np.max(np.flatnonzero(held), initial=-1)) + 1
-    last = int(alarms[-1]) if len(alarms) else state.last_alarm
-    seen = state.seen + len(wrong)
-    return Found(State(seen, state.alarms + len(alarms), last, held[:used], errors[:used]), alarms)
-
 
 # ---------------------------------------------------------------------------------- compiled: see loops.py
 
@@ -123,9 +71,11 @@ def _cut(held: Counts, errors: Counts, n: int, e: int, rising: bool, delta: floa
         types.Array(types.boolean, 1, "C", readonly=True), _counts, _table, types.int64, types.float64
     )
 )
-def _observe(
+def scan(
     wrong: Flags, held0: Counts, errors0: Counts, seen: int, delta: float
 ) -> tuple[Counts, NDArray[np.int64], Counts]:
+    """The points behind the first `seen`; of each level how many buckets are held, and the errors in each, oldest
+    first. Returns both after the last, up to the highest level in use, and the positions of alarms."""
     held, errors = np.zeros(LEVELS, dtype=np.int64), np.zeros((LEVELS, PER_LEVEL), dtype=np.int64)
     held[: held0.size] = held0
     errors[: held0.size] = errors0
@@ -175,4 +125,7 @@ def _observe(
                 e += errors[level, b]
             held[level] = some
             n += some << level
-    return held, errors, alarms[:raised].copy()
+    used = LEVELS
+    while used > 0 and held[used - 1] == 0:
+        used -= 1
+    return held[:used].copy(), errors[:used].copy(), alarms[:raised].copy()

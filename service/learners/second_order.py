@@ -22,7 +22,17 @@ from numpy.typing import ArrayLike
 from service.errors import InvalidParameter
 from service.geometry import Array, require_ball
 from service.learners import loops
-from service.learners.contract import Outcome, Settings, Signs, sign_labels, signs, unit_point, unit_points, weights
+from service.learners.contract import (
+    Outcome,
+    Settings,
+    Signs,
+    reference_of,
+    sign_labels,
+    signs,
+    unit_point,
+    unit_points,
+    weights,
+)
 
 #: The rounding of z turns it by up to eps·σ_x, some 4e-11 at the radius limit; this is well above it.
 RANK_TOLERANCE = 1e-9
@@ -41,6 +51,7 @@ class State:
     rank: int
     k: int  # updates
     reach: float  # max sinh²(r/2), r = d(p, x)
+    q: float = math.nan  # Q = Σ zᵀA⁺z over the mistakes, A with z in it; nan: not known, from before it was kept
 
 
 AXES = {
@@ -75,12 +86,13 @@ def init(p: ArrayLike, *, c: float = 1.0, a: float = 1.0, w: ArrayLike | None = 
         rank=rank,
         k=0,
         reach=0.0,
+        q=0.0,
     )
 
 
 def first(settings: Settings) -> State:
     """The state that a session begins with"""
-    return init(settings.reference, c=settings.curvature, a=settings.a)
+    return init(reference_of(settings), c=settings.curvature, a=settings.a)
 
 
 def score(state: State, X: ArrayLike) -> Array:
@@ -101,7 +113,7 @@ def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = Fa
 def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State]:
     """`observe`, of points and signs that were checked"""
     X = X if state.c == 1 else X * math.sqrt(state.c)
-    n, w, xi, factor, basis, rank, k, reach, ratios, changed = loops.second_order(
+    n, w, xi, factor, basis, rank, k, q, reach, ratios, changed = loops.second_order(
         X,
         y,
         state.p,
@@ -112,10 +124,11 @@ def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State
         state.rank,
         RANK_TOLERANCE,
         state.k,
+        state.q,
         state.reach,
         until_change,
     )
     if rank == state.p.size:
         basis = basis[:0]
-    learned = replace(state, w=w, xi=xi, factor=factor, basis=basis, rank=rank, k=k, reach=reach)
+    learned = replace(state, w=w, xi=xi, factor=factor, basis=basis, rank=rank, k=k, reach=reach, q=q)
     return Outcome(learned, np.arcsinh(ratios[:n]) / math.sqrt(state.c), changed[:n])

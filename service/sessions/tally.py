@@ -1,12 +1,9 @@
-"""What is counted of a session beside its learner: the newest mistakes, mistakes per 1,000 points, and drift.
+"""What is counted of a session beside its learner: the newest mistakes, mistakes per 1,000 points, drift, how good the
+probabilities are, and whether the labels come in order.
 
-Drift is found by Page and Hinkley's test on the errors x_t ∈ {0, 1}, with x̄_t their mean since the last alarm:
-
-    m_t = m_{t−1} + x_t − x̄_t − DELTA,   alarm when m_t − min m > THRESHOLD, and begin anew
-
-An error rate that stays what it was drifts m downwards; one that rises by more than DELTA drives it up. On errors that
-are independent, even at a rate of one half, a false alarm came once in 8·10⁵ points (26 in 2·10⁷); a rise from 5 % to
-50 % was found after 81 to 153 points.
+Drift is found from the mistakes alone: learners/drift.py. Of learners with probabilities the prequential log loss is
+Σ −ln p(true class)/n, a probability below LEAST counted as LEAST; the calibration error is
+Σ_b (n_b/n)|right_b − sure_b| over BINS equal bins of how sure the answer was.
 
 A tally is a frozen state, and `observe` a fold over points like a learner's: however a stream is cut, the same bits.
 
@@ -18,33 +15,40 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.errors import StateCorrupt
-from service.learners import loops
+from service.geometry import Array
+from service.learners import drift, loops
+from service.learners.drift import LEVELS, PER_LEVEL, SENSITIVITY
 
 #: How many points the window looks back, how many one entry of the log stands for, how many of its entries are kept.
 WINDOW, BLOCK, LOGGED = 1000, 1000, 1000
-DELTA, THRESHOLD = 0.02, 50.0
+BINS, LEAST = 10, 1e-15
 
-_PACKED = struct.Struct("<QQQQddQQ125s")
+_HEAD = struct.Struct("<QQQiQQ125sBB")
+#: Levels from … to, and the type that holds the errors of a bucket: of level l there are at most 2^l.
+_WIDTHS = ((0, 8, "<u1"), (8, 16, "<u2"), (16, 32, "<u4"), (32, LEVELS, "<u8"))
+_PROBABLE = struct.Struct(f"<d{3 * BINS}d")
 
 
 @dataclass(frozen=True)
 class Tally:
     seen: int = 0  # points
     block: int = 0  # mistakes in the block of the log that is not full yet
-    n: int = 0  # points since the last alarm
-    errors: int = 0  # mistakes since then
-    m: float = 0.0
-    low: float = 0.0  # min m
-    alarms: int = 0
-    last_alarm: int = 0  # the position of the newest
+    switches: int = 0  # points whose label was another than that of the point before
+    last_label: int = -1  # the class of the newest point
     window: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(WINDOW, dtype=np.uint8))  # a ring: 1 = mistake
     log: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, dtype=np.uint16))  # mistakes a full block
+    alarms: int = 0  # drift that was found
+    last_alarm: int = 0  # the position of the newest; 0: there was none
+    held: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # buckets of 1, 2, 4 … points
+    errors: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, PER_LEVEL), dtype=np.int64))  # in each
+    loss: float = 0.0  # Σ −ln p(true class)
+    bins: Array = field(default_factory=lambda: np.zeros((BINS, 3)))  # points, Σ how sure, how many right
 
     @property
     def window_size(self) -> int:
@@ -55,37 +59,90 @@ class Tally:
         return int(self.window.sum())
 
     @property
-    def statistic(self) -> float:
-        return self.m - self.low
+    def drift_window(self) -> int:
+        """How many points are looked back on for drift"""
+        return sum(int(count) << level for level, count in enumerate(self.held))
+
+    @property
+    def probable(self) -> int:
+        """Points that were answered with probabilities"""
+        return int(self.bins[:, 0].sum())
+
+    @property
+    def log_loss(self) -> float | None:
+        return self.loss / self.probable if self.probable else None
+
+    @property
+    def calibration_error(self) -> float | None:
+        return float(np.abs(self.bins[:, 1] - self.bins[:, 2]).sum()) / self.probable if self.probable else None
 
     def pack(self) -> bytes:
         """All but the log, which changes once in BLOCK points and is stored apart"""
-        numbers = (self.seen, self.block, self.n, self.errors, self.m, self.low, self.alarms, self.last_alarm)
-        return _PACKED.pack(*numbers, np.packbits(self.window).tobytes())
+        probable, window = bool(self.bins[:, 0].any()), np.packbits(self.window).tobytes()
+        numbers = (self.seen, self.block, self.switches, self.last_label, self.alarms, self.last_alarm)
+        parts = [_HEAD.pack(*numbers, window, probable, len(self.held)), self.held.astype("<u1").tobytes()]
+        parts += [self.errors[low:high].astype(kind).tobytes() for low, high, kind in _WIDTHS if low < len(self.held)]
+        return b"".join([*parts, _PROBABLE.pack(self.loss, *self.bins.ravel()) if probable else b""])
 
     @classmethod
     def unpack(cls, data: bytes, log: bytes = b"") -> Tally:
         try:
-            seen, block, n, errors, m, low, alarms, last, bits = _PACKED.unpack(data)
-        except struct.error as error:
+            seen, block, switches, last, alarms, alarm, bits, probable, levels = _HEAD.unpack_from(data)
+            held, at = np.frombuffer(data, "<u1", levels, _HEAD.size).astype(np.int64), _HEAD.size + levels
+            errors = np.zeros((levels, PER_LEVEL), dtype=np.int64)
+            for low, high, kind in _WIDTHS:
+                rows = errors[low:high]
+                rows[:] = np.frombuffer(data, kind, rows.size, at).reshape(rows.shape)
+                at += rows.size * np.dtype(kind).itemsize
+            loss, *bins = _PROBABLE.unpack_from(data, at) if probable else (0.0, *np.zeros(3 * BINS))
+        except (struct.error, ValueError) as error:
             raise StateCorrupt("the stored tally is damaged") from error
-        window = np.unpackbits(np.frombuffer(bits, dtype=np.uint8))
-        return cls(seen, block, n, errors, m, low, alarms, last, window, np.frombuffer(log, dtype="<u2"))
+        most = np.where(np.arange(PER_LEVEL) < held[:, None], np.int64(1) << np.arange(levels)[:, None], 0)
+        whole = len(data) == at + (_PROBABLE.size if probable else 0)
+        if not whole or levels > LEVELS or (held > PER_LEVEL).any() or (errors > most).any() or (errors < 0).any():
+            raise StateCorrupt("the stored tally is damaged")
+        window, newest = np.unpackbits(np.frombuffer(bits, dtype=np.uint8)), np.frombuffer(log, dtype="<u2")
+        found = (alarms, alarm, held, errors, loss, np.array(bins).reshape(BINS, 3))
+        return cls(seen, block, switches, last, window, newest, *found)
 
     def pack_log(self) -> bytes:
         return self.log.astype("<u2").tobytes()
 
 
-def observe(tally: Tally, wrong: NDArray[np.bool_]) -> tuple[Tally, tuple[int, ...]]:
-    """Count a run of points, of which `wrong` were mistakes; and the positions at which drift was found"""
+_VERSION_1 = struct.Struct("<QQQQddQQ125s")
+
+
+def from_version_1(data: bytes, log: bytes = b"") -> Tally:
+    """As snapshots of 0.1 have it; the detector of drift, another one then, begins anew"""
+    try:
+        seen, block, *_, alarms, last, bits = _VERSION_1.unpack(data)
+    except struct.error as error:
+        raise StateCorrupt("the stored tally is damaged") from error
+    window, newest = np.unpackbits(np.frombuffer(bits, dtype=np.uint8)), np.frombuffer(log, dtype="<u2")
+    return Tally(seen, block, 0, -1, window, newest, alarms, last)
+
+
+def observe(
+    tally: Tally, wrong: NDArray[np.bool_], indices: NDArray[np.int64], sensitivity: float = SENSITIVITY
+) -> tuple[Tally, tuple[int, ...]]:
+    """Count a run of points of these classes, of which `wrong` were mistakes; and the positions at which drift was
+    found"""
     t = tally
-    window, block, n, errors, m, low, full, alarms = loops.tally(
-        wrong, t.window, t.seen, t.block, t.n, t.errors, t.m, t.low, BLOCK, DELTA, THRESHOLD
+    window, block, last, switches, full = loops.tally(
+        wrong, indices, t.window, t.seen, t.block, t.last_label, t.switches, BLOCK
     )
-    last = int(alarms[-1]) if len(alarms) else t.last_alarm
+    held, errors, alarms = drift.scan(wrong, t.held, t.errors, t.seen, sensitivity)
+    last_alarm = int(alarms[-1]) if len(alarms) else t.last_alarm
     log = np.concatenate([t.log, full.astype(np.uint16)])[-LOGGED:] if len(full) else t.log
-    counted = Tally(t.seen + len(wrong), block, n, errors, m, low, t.alarms + len(alarms), last, window, log)
+    found = (t.alarms + len(alarms), last_alarm, held, errors)
+    counted = Tally(t.seen + len(wrong), block, switches, last, window, log, *found, t.loss, t.bins)
     return counted, tuple(alarms.tolist())
+
+
+def judged(tally: Tally, probabilities: Array, indices: NDArray[np.int64], decided: NDArray[np.int64]) -> Tally:
+    """With the probabilities counted in that these points were answered with"""
+    loss, bins = loops.calibration(probabilities, indices, decided, tally.loss, tally.bins, LEAST)
+    return replace(tally, loss=loss, bins=bins)
 
 
 # -------------------------------------------------------------------------------------- the confusion matrix
