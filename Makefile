@@ -58,7 +58,7 @@ coverage: $(VENV)/.compiled $(VENV)/.test
 	@$(BIN)/coverage report --skip-covered --show-missing
 
 soak: $(VENV)/.compiled $(VENV)/.test
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/test_svm_random.py
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_message_stream.py tests/test_svm_random.py
 
 check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench
 	@$(BIN)/ruff check --quiet .

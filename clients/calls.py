@@ -201,7 +201,7 @@ class SessionCalls:
         self._model: Model | None = None
 
     @property
-    def _index(self) -> dict[Label, int]:
+    def index(self) -> dict[Label, int]:
         """The place of each label"""
         return {label: i for i, label in enumerate(self.info.labels)}
 
@@ -290,7 +290,7 @@ class SessionCalls:
     def observe(
         self, batch: Batch, key: str | None, if_match: int | None, columns: bool, probabilities: bool = False
     ) -> Call[Observed]:
-        content, kind = encode(batch, self.info.dimension, self._index)
+        content, kind = encode(batch, self.info.dimension, self.index)
         headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
         request = self._keyed("/observe", content, kind, key, headers=headers, params=_reply(columns, probabilities))
         return self.channel.ask(request, lambda answer: Observed.read(answer.json(), answer.replayed), self.marks)
@@ -301,7 +301,7 @@ class SessionCalls:
         return self.channel.ask(request, lambda answer: Labelled.read(answer.json(), answer.replayed), self.marks)
 
     def predict(self, batch: Batch, model: str | None) -> Call[Predicted]:
-        content, kind = encode(batch, self.info.dimension, self._index)
+        content, kind = encode(batch, self.info.dimension, self.index)
         params = {} if model is None else {"model": model}
         request = self._request("POST", "/predict", params=params, headers={"Content-Type": kind}, content=content)
 
@@ -319,7 +319,7 @@ class SessionCalls:
             request = self._keyed("/fits", dump(given), JSON, key)
         else:
             params = {name: _parameter(value) for name, value in given.items()}
-            request = self._keyed("/fits", encode_raw(X, y, self._index), RAW, key, params=params)
+            request = self._keyed("/fits", encode_raw(X, y, self.index), RAW, key, params=params)
         return self.channel.ask(request, _fit, self.marks)
 
     def fits(self) -> Call[list[FitInfo]]:

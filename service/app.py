@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import WebSocketRoute
 
 from service import __version__
 from service.api import certificate, disk, events, fits, health, log, metrics, pages, sessions, snapshot
@@ -27,6 +28,7 @@ from service.api.observe import observe
 from service.api.openapi import document
 from service.api.predict import predict
 from service.api.problems import handle, respond
+from service.api.stream import stream
 from service.errors import (
     HorocycleError,
     InvalidRequest,
@@ -89,6 +91,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
+    app.router.routes.append(WebSocketRoute("/sessions/{id}/stream", stream))
     for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, health, pages):
         app.include_router(part.router)
     for extra in (fits.promotion, pages.problems):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,7 +27,7 @@ from service.store.sessions import Store
 
 @dataclass
 class Streams:
-    """The open event streams of this worker: so many and no more, and all of them end when it does."""
+    """The open streams of this worker, of events or messages: so many and no more, and all end when it does."""
 
     limit: int
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -36,7 +37,7 @@ class Streams:
     def one(self) -> Iterator[None]:
         """A place among them, if there is one left"""
         if self.open >= self.limit:
-            raise RateLimited(f"{self.open} event streams are open in this worker already", limit=self.limit)
+            raise RateLimited(f"{self.open} streams are open in this worker already", limit=self.limit)
         self.open += 1
         telemetry.streams.inc()
         try:
@@ -58,6 +59,7 @@ class Context:
     follower: Follower
     ingest: Ingest
     streams: Streams
+    producers: dict[tuple[str, str | None], Any] = field(default_factory=dict)  # their newest connections here
     classifiers: dict[tuple[str, str], Classifier] = field(default_factory=dict)  # of fits, at hand
 
 

@@ -90,6 +90,9 @@ def _run_workers(settings: Settings, listening: socket.socket, running: ExitStac
         log_level="warning",
         access_log=False,
         proxy_headers=False,  # no code here uses the client's address
+        ws="websockets-sansio",
+        ws_max_size=settings.body_limit,
+        ws_per_message_deflate=False,  # numbers hardly shrink
         timeout_graceful_shutdown=GRACE,
         timeout_worker_healthcheck=HEALTH_TIMEOUT,
     )
