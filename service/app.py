@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import __version__
-from service.api import certificate, disk, events, fits, health, log, metrics, pages, sessions, snapshot
+from service.api import certificate, demo, disk, events, fits, health, log, metrics, page, pages, sessions, snapshot
 from service.api.bodies import BodyLimit
 from service.api.context import Context, Streams
 from service.api.front import App
@@ -74,6 +74,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.state.context = Context(settings, connection, store, log, late, fits, forker, follower, ingest, streams)
         _close_on_signal(streams)
         yield
+        await app.state.context.demos.close()
         await follower.close()
         await connection.close()
 
@@ -88,9 +89,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, health, pages):
+    for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, page, health, pages):
         app.include_router(part.router)
-    for extra in (fits.promotion, pages.problems):
+    for extra in (fits.promotion, pages.problems, *([demo.router] if settings.demo else [])):
         app.include_router(extra)
     app.add_middleware(BodyLimit, limit=settings.session_body_limit, large=settings.body_limit)
     app.add_exception_handler(HorocycleError, handle)
