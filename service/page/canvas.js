@@ -8,7 +8,7 @@ const AGES = [0.3, 0.45, 0.65, 0.95]; // opacity, oldest first
 const FADING = 200; // points, from which on older ones are paler
 const FLASH = 900; // milliseconds
 const ARROWS = 60; // the newest moves are drawn
-const COARSE = 5, FINE = 2; // pixels of a cell of the regions, while they change and when they rest
+const AFFORDED = 9; // milliseconds that the regions may take while they change; when they rest, a cell is a pixel
 
 const STRAIGHT = 4000; // disks
 
@@ -39,6 +39,7 @@ export class Painter {
     this.sprites = new Map();
     this.flashes = [];
     this.tint = document.createElement("canvas");
+    this.cost = 2e-4; // milliseconds a cell of the regions takes
     this.resize();
   }
 
@@ -83,7 +84,7 @@ export class Painter {
     context.arc(this.side / 2, this.side / 2, this.radius, 0, 2 * Math.PI);
   }
 
-  /** Disk, tiling, tints. `resting`: finer cells */
+  /** Disk, tiling, tints. `resting`: as fine as the screen */
   ground(drawn, resting) {
     const context = this.begin(0);
     context.save();
@@ -92,7 +93,7 @@ export class Painter {
     context.fill();
     context.clip();
     if (drawn.boundary || (drawn.form && drawn.kind === "one")) this.halves(context, drawn.form);
-    else if (drawn.classAt) this.regions(context, drawn.classAt, resting ? FINE : COARSE);
+    else if (drawn.classAt) this.regions(context, drawn.classAt, resting);
     if (drawn.threshold && drawn.geodesic) this.hatched(context, drawn);
     if (!this.small) this.tiles(context, drawn.view);
     context.restore();
@@ -144,8 +145,9 @@ export class Painter {
     path.closePath();
   }
 
-  regions(context, classAt, step) {
-    const cells = Math.round((this.side * (this.small ? 1 : Math.min(this.ratio, 1.5))) / step);
+  regions(context, classAt, resting) {
+    const finest = Math.round(this.side * Math.min(this.ratio, 1.5)), begun = performance.now();
+    const cells = resting ? finest : Math.max(60, Math.min(finest, Math.floor(Math.sqrt(AFFORDED / this.cost))));
     const image = new ImageData(cells, cells), { data } = image, found = new Int16Array(cells * cells).fill(-1);
     const unit = this.side / cells / this.radius, middle = this.side / 2 / this.radius;
     for (let j = 0; j < cells; j++) {
@@ -161,10 +163,11 @@ export class Painter {
       if (k < 0) continue;
       if (!colours.has(k)) colours.set(k, colour(k).match(/\w\w/g).map((each) => parseInt(each, 16)));
       const [r, g, b] = colours.get(k), right = found[cell + 1], below = found[cell + cells];
-      const border = (right >= 0 && right !== k) || (below >= 0 && below !== k);
+      const border = (right >= 0 && right !== k) || (below >= 0 && below !== k) || (cell % cells && found[cell - 1] >= 0 && found[cell - 1] !== k);
       const stripe = striped(k) && ((cell % cells) + Math.floor(cell / cells)) % 8 < 3;
       data.set([r, g, b, border ? edge : stripe ? 2.2 * alpha : alpha], 4 * cell);
     }
+    this.cost = (performance.now() - begun + 0.01) / (cells * cells);
     this.tint.width = this.tint.height = cells;
     this.tint.getContext("2d").putImageData(image, 0, 0);
     context.imageSmoothingQuality = "high";

@@ -10,9 +10,9 @@ const nice = (span, ticks) => {
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export class Chart {
-  /** format: of the values; log: a logarithmic axis; range: [low, high] or a function of the values */
-  constructor(canvas, { format = count, log = false, range = null } = {}) {
-    Object.assign(this, { canvas, context: canvas.getContext("2d"), format, log, range });
+  /** format: of the values, along: of the positions; log: a logarithmic axis; range: [low, high] or a function of the values */
+  constructor(canvas, { format = count, along = count, log = false, range = null } = {}) {
+    Object.assign(this, { canvas, context: canvas.getContext("2d"), format, along, log, range });
   }
 
   /** series: [{points: [[x, y]…], colour, width, dash, fill}], bands: [{points: [[x, low, high]…], colour}], marks: [x…] */
@@ -49,10 +49,11 @@ export class Chart {
       context.fillText(this.format(y), LEFT - 7, Y(y));
     }
     context.textBaseline = "alphabetic";
+    context.fillStyle = ink("--soft");
     const step = nice(right - left, Math.max(2, width / 110));
     context.textAlign = "center";
     for (let x = Math.ceil(left / step) * step; x <= right; x += step) {
-      if (X(x) < width - 24) context.fillText(count(x), X(x), height - 5);
+      context.fillText(this.along(x), Math.min(X(x), width - 16), height - 5);
     }
     context.save();
     context.beginPath();
@@ -114,10 +115,12 @@ export class Chart {
     if (this.log) {
       for (let y = 10 ** Math.ceil(Math.log10(low)); y <= high; y *= 10) found.push(y);
       if (found.length > 5) return found.filter((_, i) => i % 2 === 0);
-      return found;
+      if (found.length > 1) return found;
+      const powers = [0, 1, 2].map((i) => 10 ** (Math.floor(Math.log10(low)) + i));
+      return powers.flatMap((power) => [1, 2, 5].map((each) => each * power)).filter((y) => y >= low && y <= high);
     }
     const step = nice(high - low, 3);
-    for (let y = Math.ceil(low / step - 1e-9) * step; y <= high + 1e-9; y += step) found.push(y);
+    for (let y = Math.ceil(low / step - 1e-9) * step || 0; y <= high + 1e-9; y += step) found.push(y);
     return found;
   }
 

@@ -6,7 +6,7 @@ import { onScheme } from "./palette.js";
 
 const NEAR = 14; // pixels
 const REST = 140; // milliseconds without a change, after which the regions are drawn finely
-const BUSY = 40; // milliseconds between two coarse drawings of the regions
+const BUSY = 30; // milliseconds between two coarse drawings of the regions
 
 export class Disk {
   /** hover(row | null, [px, py]): which point is under the pointer */
@@ -22,7 +22,7 @@ export class Disk {
       this.painter.resize();
       this.touch("ground", "marks", "lines");
     }).observe(host);
-    if (!options?.small) this.listen();
+    if (!options?.small && !options?.ornament) this.listen();
     this.touch();
   }
 

@@ -5,9 +5,10 @@ import { Problem, askForKey, headers } from "./api.js";
 const SILENCE = 30_000; // milliseconds without a heartbeat: the connection is lost
 const LONGEST = 5_000; // between two attempts
 
-/** Calls tell(name, data, id) for each event and state("live" | "reconnecting" | "ended" | Problem) when that changes. */
-export function follow(path, tell, state) {
-  let last = null, ended = false, controller = null, failures = 0;
+/** Calls tell(name, data, id) for each event and state("live" | "reconnecting" | "ended" | Problem) when that changes.
+    `last`: the event to go on behind; "0-0": all that are kept; null: none of those before now */
+export function follow(path, tell, state, last = null) {
+  let ended = false, controller = null, failures = 0;
 
   const wait = () => new Promise((resolve) => setTimeout(resolve, Math.min(LONGEST, 250 * 2 ** failures++)));
 

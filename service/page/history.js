@@ -21,7 +21,7 @@ export class Samples {
 
 export class History {
   constructor() {
-    this.counts = new Samples(); // [observed, mistakes, updates, low, high]
+    this.counts = new Samples(); // [observed, mistakes, updates], and later the error rate's interval
     this.recent = new Samples(); // [observed, accuracy of the newest points]
     this.bounds = new Samples(); // [observed, bound]
     this.alarms = new Set();
@@ -44,8 +44,7 @@ export class History {
 
   add(observed, mistakes, updates, recent = null) {
     if (!observed) return;
-    const { low, high } = errorRate(observed, mistakes);
-    this.counts.push([observed, mistakes, updates, low, high]);
+    this.counts.push([observed, mistakes, updates]);
     if (recent !== null) this.recent.push([observed, recent]);
   }
 
@@ -54,7 +53,10 @@ export class History {
   }
 
   get band() {
-    return this.counts.list.map(([t, , , low, high]) => [t, 1 - high, 1 - low]);
+    return this.counts.list.map((sample) => {
+      const { low, high } = (sample[3] ??= errorRate(sample[0], sample[1]));
+      return [sample[0], 1 - high, 1 - low];
+    });
   }
 
   get updates() {

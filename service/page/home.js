@@ -165,6 +165,20 @@ async function algorithms() {
   for (const name of algorithm.enum ?? algorithm.anyOf?.flatMap((each) => each.enum ?? []) ?? []) $("opening").elements.algorithm.append(element("option", { text: name }));
 }
 
+/** A horocycle over the tiling, seen from somewhere else all the time; at rest for those who want no motion */
+function ornament() {
+  const scene = new Scene({ curvature: 1, dimension: 2, labels: [0, 1], keep_points: 0 }), host = $("ornament");
+  scene.setModel({ curvature: 1, labels: [0, 1], features: "hemisphere", reference: null, weights: [-1, 0.6, -0.8, 0.55] });
+  const disk = new Disk(host, scene, () => {}, { ornament: true });
+  const still = matchMedia("(prefers-reduced-motion: reduce)");
+  const turn = (now) => {
+    if (!document.hidden && host.offsetParent) disk.look([0.42 * Math.cos(now / 9000), 0.3 * Math.sin(now / 6000)]);
+    if (!still.matches) setTimeout(() => requestAnimationFrame(turn), 40);
+  };
+  turn(3000);
+}
+
+ornament();
 $("twin").append(twin("/sessions"));
 $("more").onclick = () => {
   wanted += PAGE;

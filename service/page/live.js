@@ -23,7 +23,8 @@ let session, scene, disk, history, status = "live", connection = "", charts;
 let index = new Map(); // of the labels
 const newest = { observed: 0, mistakes: 0, updates: 0, version: -1 };
 const samples = new Map(); // what events told of points that are still to be fetched from the log
-let window_ = []; // [observed, mistakes] of the last commits, for the accuracy of the newest points
+let recently = []; // [observed, mistakes] of the last commits, for the accuracy of the newest points
+let begun = 0; // points there were when the page was opened: mistakes since then flash
 let metrics = null, certificate = null, fits = [], shownFit = null;
 
 // ------------------------------------------------------------------------------------ requests, one at a time each
@@ -84,23 +85,21 @@ const loadMetrics = throttled(async () => {
   if (metrics.drift?.last_alarm) history.alarms.add(metrics.drift.last_alarm);
   await certify();
   numbers();
+  plot();
 }, METRICS);
 
-let certified = 0, plain = false;
-/** The best margin is a fit: asked for when the stream has grown by a fifth, where there is one */
+let certified = 0;
+/** The best margin of a classifier through the reference point is a fit: asked for when the stream has grown by a fifth,
+    and every class was seen */
 async function certify() {
-  const best = !plain && newest.observed >= 1.2 * certified;
-  try {
-    const found = await get(`${base}/certificate${best ? "?margin=best" : ""}`);
-    if (best) certified = newest.observed;
-    certificate = best || !certificate ? found : { ...found, margin: certificate.margin, bound: certificate.bound };
-    scene.margin = certificate.margin ? certificate.margin * scene.root : null;
-    if (certificate.bound) history.bounds.push([newest.observed, certificate.bound]);
-    disk.touch("lines");
-  } catch (error) {
-    if (!(error instanceof Problem)) throw error;
-    if (best && error.status === 422) plain = error.type !== "/problems/empty-class";
-  }
+  const through = scene.model?.reference && metrics.classes.every((each) => each.points > 0);
+  const best = through && newest.observed >= 1.2 * certified;
+  const found = await get(`${base}/certificate${best ? "?margin=best" : ""}`);
+  if (best) certified = newest.observed;
+  certificate = best || !certificate ? found : { ...found, margin: certificate.margin, bound: certificate.bound };
+  scene.margin = certificate.margin ? certificate.margin * scene.root : null;
+  if (certificate.bound) history.bounds.push([newest.observed, certificate.bound]);
+  disk.touch("lines");
 }
 
 const loadFits = throttled(async () => {
@@ -115,6 +114,7 @@ function onEvent(name, data) {
   if (name === "reset") {
     status = data.session.status;
     session = { ...session, ...data.session };
+    if (!history.counts.list.length) history.begin(metrics);
     counted(data.session);
     if (scene.until === null) scene.setModel(data.model);
     fill();
@@ -163,13 +163,15 @@ function onCommit(data) {
 
 function counted({ observed, mistakes, updates, version }) {
   Object.assign(newest, { observed, mistakes, updates, version: Math.max(version, newest.version) });
-  window_.push([observed, mistakes]);
-  while (window_.length > 2 && window_[1][0] <= observed - RECENT) window_.shift();
+  recently.push([observed, mistakes]);
+  while (recently.length > 2 && recently[1][0] <= observed - RECENT) recently.shift();
+  const [t, S] = recently[0], whole = observed - t;
+  history.add(observed, mistakes, updates, whole >= 20 ? 1 - (mistakes - S) / whole : null);
 }
 
 function arrived(rows) {
   const fresh = scene.push(rows);
-  const wrong = fresh.filter((row) => row.predicted !== undefined && row.predicted !== row.label);
+  const wrong = fresh.filter((row) => row.position >= begun && row.predicted !== undefined && row.predicted !== row.label);
   disk.painter.mistaken(wrong, performance.now());
   disk.touch("marks", "lines");
   tell();
@@ -182,9 +184,6 @@ let scheduled = null;
 function schedule() {
   scheduled ??= setTimeout(() => {
     scheduled = null;
-    const [first, last] = [window_[0], window_[window_.length - 1]];
-    const recent = last[0] - first[0] >= 20 ? 1 - (last[1] - first[1]) / (last[0] - first[0]) : null;
-    history.add(newest.observed, newest.mistakes, newest.updates, recent);
     numbers();
     plot();
     slider();
@@ -192,17 +191,16 @@ function schedule() {
 }
 
 function plot() {
-  const { line, soft } = scheme(), last = history.counts.list.at(-1);
+  const { line, soft } = scheme(), { list } = history.counts, bounds = history.bounds.list;
   charts.accuracy.draw({
     series: [{ points: history.recent.list, colour: soft, width: 1.25, dash: [3, 3] }, { points: history.accuracy, colour: line, width: 2.25 }],
     bands: [{ points: history.band, colour: line }],
-    marks: [...history.alarms].filter((at) => at >= (history.counts.list[0]?.[0] ?? 0)),
+    marks: [...history.alarms].filter((at) => at >= (list[0]?.[0] ?? 0)),
   });
-  const drawnBounds = history.bounds.list.length ? [...history.bounds.list, [last?.[0] ?? 0, history.bounds.list.at(-1)[1]]] : [];
+  const drawnBounds = bounds.length && list.length ? [[list[0][0], bounds[0][1]], ...bounds, [list.at(-1)[0], bounds.at(-1)[1]]] : [];
   charts.updates.draw({
     series: [{ points: drawnBounds, colour: soft, dash: [6, 4] }, { points: history.updates, colour: line, width: 2.25 }].filter((each) => each.points.length),
   });
-  charts.rate.draw({ series: history.rates.length ? [{ points: history.rates.map(([t, n]) => [t - history.rates.at(-1)[0], n]), colour: line }] : [] });
   $("drift").replaceChildren(...(history.alarms.size ? [element("i", { class: "mark" }), `drift found, ${history.alarms.size}×`] : []));
 }
 
@@ -216,9 +214,10 @@ function numbers() {
   $("numbers").replaceChildren(...shown.map(([name, value]) => element("div", { class: "number" }, element("b", { text: value }), element("span", { text: name }))));
   const rate = newest.observed ? 1 - newest.mistakes / newest.observed : null, last = history.counts.list.at(-1);
   const proof = certificate?.error_rate;
-  const [low, high] = proof?.estimate != null ? [1 - proof.high, 1 - proof.low] : last ? [1 - last[4], 1 - last[3]] : [0, 1];
+  const [low, high] = proof?.estimate != null ? [1 - proof.high, 1 - proof.low] : last ? history.band.at(-1).slice(1) : [0, 1];
   $("accuracy").textContent = rate === null ? "" : `${percent(rate)}, between ${percent(low)} and ${percent(high)}`;
   const bound = certificate?.bound;
+  $("t2").textContent = bound ? "Updates under the bound" : "Updates";
   $("bound").textContent = bound ? `${count(newest.updates)} of ${count(Math.floor(bound))}` : `${count(newest.updates)}`;
   $("certified").textContent = proven();
 }
@@ -430,15 +429,17 @@ async function begin() {
   charts = {
     accuracy: new Chart($("c1"), { format: (y) => percent(y, 0), range: (ys) => [Math.max(0, Math.min(...ys, 0.9) - 0.05), 1] }),
     updates: new Chart($("c2"), { log: true }),
-    rate: new Chart($("c4")),
+    rate: new Chart($("c4"), { range: (ys) => [0, Math.max(10, ...ys) * 1.1], along: (t) => (t ? `${t}\u202fs` : "now") }),
   };
-  counted(session);
+  Object.assign(newest, { observed: session.observed, mistakes: session.mistakes, updates: session.updates });
+  begun = session.observed;
   heading();
   listen();
   links();
-  const [found] = await Promise.all([get(`${base}/metrics`), fill(), loadModel()]);
+  const replayed = session.observed > 0 && session.keep_points <= POINTS * 4 && session.dimension <= 16;
+  const [found] = await Promise.all([get(`${base}/metrics`), replayed ? null : fill(), loadModel()]);
   metrics = found;
-  history.begin(metrics);
+  if (!replayed) history.begin(metrics);
   members();
   numbers();
   plot();
@@ -449,14 +450,14 @@ async function begin() {
     if (now instanceof Problem) return fail(now);
     connection = now;
     pill();
-  });
+  }, replayed ? "0-0" : null);
   let before = newest.observed, at = performance.now();
   setInterval(() => {
     const now = performance.now(), rate = ((newest.observed - before) * 1000) / (now - at);
     [before, at] = [newest.observed, now];
     history.rate(now / 1000, Math.max(0, rate));
     $("speed").textContent = rate >= 1 ? count(rate) : "";
-    charts.rate.draw({ series: [{ points: history.rates.map(([t, n]) => [t - now / 1000, n]), colour: scheme().line }] });
+    charts.rate.draw({ from: -60, series: [{ points: history.rates.map(([t, n]) => [t - now / 1000, n]), colour: scheme().line }] });
   }, 1000);
   globalThis.horocycle = { scene, disk, history, newest, call, get state() { return connection; } };
 }

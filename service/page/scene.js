@@ -95,7 +95,7 @@ export class Scene {
       kind: found?.kind ?? "none",
       boundary,
       form: forms.length === 1 ? forms[0] : null,
-      bands: binary && boundary?.name === "geodesic" && this.margin > 0 ? band(found.forms[0], this.margin).map((q) => moved(q, view)) : [],
+      bands: binary && boundary?.name === "geodesic" && this.margin > 0 && this.frame.kind !== "projection" ? band(found.forms[0], this.margin).map((q) => moved(q, view)) : [],
       geodesic: found?.kind === "strategic" && forms.length ? curve(forms[0]) : null,
       threshold: found?.threshold?.map((x) => this.screen(x)) ?? null,
       classAt: found?.decider?.(view) ?? null,
