@@ -3,7 +3,7 @@
    both. From the 21st class on a region is striped. */
 
 export const LIGHT = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a7d00", "#555555", "#350d8f", "#a9d7b4", "#4e2900", "#4605eb", "#9672fd", "#7cd8fc", "#fac75c", "#9b3205", "#41374b", "#bd1485", "#a0b487", "#591db6"];
-export const DARK = ["#f0803a", "#4fb0ea", "#2bc49a", "#e09cc2", "#f2b63c", "#9ad6f8", "#d8cc3a", "#c9c9c9", "#3966f5", "#8e6688", "#c05101", "#e9f2b4", "#8578c8", "#a2fbfe", "#a3837a", "#b6fd27", "#7e87ff", "#f315b6", "#1c8444", "#0ee787"];
+export const DARK = ["#f0803a", "#4fb0ea", "#2bc49a", "#e09cc2", "#f2b63c", "#9ad6f8", "#f0e442", "#c9c9c9", "#3966f5", "#8e6688", "#c05101", "#e9f2b4", "#8578c8", "#a2fbfe", "#a3837a", "#7e87ff", "#b6fd27", "#f315b6", "#1c8444", "#0ee787"];
 
 const PLUS = [[-3, -1], [-1, -1], [-1, -3], [1, -3], [1, -1], [3, -1], [3, 1], [1, 1], [1, 3], [-1, 3], [-1, 1], [-3, 1]];
 /** Corners in units of a mark's radius, y downwards, of about equal area; none: a circle */
@@ -24,7 +24,7 @@ export const isDark = () => dark.matches;
 export const onScheme = (call) => dark.addEventListener("change", call);
 
 export const colour = (k) => (isDark() ? DARK : LIGHT)[k % LIGHT.length];
-export const shape = (k) => SHAPES[(k + Math.floor(k / LIGHT.length)) % SHAPES.length];
+export const shape = (k) => SHAPES[(k + 2 * Math.floor(k / LIGHT.length)) % SHAPES.length];
 export const striped = (k) => Math.floor(k / LIGHT.length) % 2 === 1;
 
 /** The outline of a mark on a canvas */

@@ -1,4 +1,4 @@
-"""Small populations whose points a page can watch: who they are, and the next of their points. Pure: seeded, no clock."""
+"""Small populations whose points a page can watch: who they are, and their next points. Pure: seeded, no clock."""
 
 from __future__ import annotations
 
