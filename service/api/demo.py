@@ -16,7 +16,7 @@ from service.api.sessions import open_session
 from service.errors import OutcomeUnknown, SessionGone, StaleModel, StoreUnavailable, UnknownSession
 from service.sessions import requests
 from service.sessions.demo import POPULATIONS, Population
-from service.sessions.spec import published
+from service.sessions.published import published
 
 router = APIRouter(tags=["demo"], route_class=JsonRoute)
 #: A demo's session ends by itself when nobody has looked at it for so many seconds.

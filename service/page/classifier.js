@@ -133,13 +133,12 @@ const diagonal = (variances) => ({
   solve: (x) => x.map((each, i) => each / variances[i]),
 });
 
-/** The plurality of the members' weights; ties go to the heaviest */
+/** The plurality of the members' weights; ties go to the heaviest. One that has learned nothing yet says what a score of 0 says */
 function vote(model, frame) {
-  const K = model.labels.length;
-  const members = model.members
-    .map((each) => ({ weight: each.weight, ...classifier(each, frame) }))
-    .filter((each) => each.decider);
-  if (!members.length) return { kind: "cold", forms: [], decider: null };
+  const K = model.labels.length, first = () => () => (K === 2 ? 1 : 0);
+  const found = model.members.map((each) => ({ weight: each.weight, ...classifier(each, frame) }));
+  if (!found.some((each) => each.decider)) return { kind: "cold", forms: [], decider: null };
+  const members = found.map((each) => ({ ...each, decider: each.decider ?? first }));
   const decider = (a) => {
     const deciders = members.map((each) => each.decider(a)), shares = new Float64Array(K);
     return (x, y) => {

@@ -19,7 +19,7 @@ class Card {
     this.kind = element("p");
     this.figures = element("p", { class: "figures" });
     this.spark = element("canvas", { class: "spark", "aria-hidden": "true" });
-    this.hint = element("p", { class: "hint" });
+    this.hint = element("p", { class: "hint", hidden: "" });
     this.root = element("a", { class: "card panel", href: `${this.base}/live` }, this.disk, this.title, this.kind, this.figures, this.spark, this.hint);
     this.seen = null;
     this.accuracies = [];
@@ -30,9 +30,6 @@ class Card {
     this.kind.textContent = [session.algorithm.replace("_", " "), `d = ${session.dimension}`, `${session.labels.length} labels`, session.status === "live" ? "" : session.status].filter(Boolean).join(" · ");
     const accuracy = session.observed ? 1 - session.mistakes / session.observed : null;
     this.figures.textContent = session.observed ? `${count(session.observed)} points, ${percent(accuracy)} right` : "no points yet";
-    const hints = session.hints ?? [];
-    this.hint.hidden = !hints.length;
-    this.hint.textContent = hints[0] ?? "";
     if (this.seen === session.observed && this.version === session.version) return;
     const from = Math.max(0, session.observed - POINTS);
     const [model, log, metrics] = await Promise.all([
@@ -42,6 +39,8 @@ class Card {
     ]);
     [this.seen, this.version] = [session.observed, session.version];
     this.draw(session, model, log);
+    this.hint.hidden = !metrics.hints?.length;
+    this.hint.textContent = metrics.hints?.[0] ?? "";
     const blocks = metrics.log.mistakes.slice(-REMEMBERED).map((each) => 1 - each / metrics.log.block);
     if (metrics.window.accuracy !== null) this.accuracies = [...this.accuracies, metrics.window.accuracy].slice(-REMEMBERED);
     spark(this.spark, [...blocks, ...this.accuracies].slice(-REMEMBERED), isDark() ? "#6cbdf2" : "#005a92");

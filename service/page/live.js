@@ -82,6 +82,7 @@ const fill = throttled(async () => {
 const loadMetrics = throttled(async () => {
   metrics = await get(`${base}/metrics`);
   members();
+  hints();
   if (metrics.drift?.last_alarm) history.alarms.add(metrics.drift.last_alarm);
   await certify();
   numbers();
@@ -230,6 +231,12 @@ function proven() {
   return "No margin is known of these points, so no bound.";
 }
 
+function hints() {
+  const found = metrics?.hints ?? [];
+  $("hints").hidden = !found.length;
+  $("hints").replaceChildren(...found.map((hint) => element("li", { text: hint })));
+}
+
 function members() {
   const found = metrics?.members ?? null;
   $("voters").hidden = !found?.length;
@@ -248,8 +255,6 @@ function heading() {
   if (curvature !== 1) facts.push(`curvature −${curvature}`);
   if (typeof budget === "number") facts.push(`budget ${budget.toPrecision(3)}`);
   $("kind").textContent = facts.join(" · ");
-  $("hints").hidden = !session.hints?.length;
-  $("hints").replaceChildren(...(session.hints ?? []).map((hint) => element("li", { text: typeof hint === "string" ? hint : hint.detail ?? JSON.stringify(hint) })));
   pill();
 }
 

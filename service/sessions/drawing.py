@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from service.sessions.picture import disk
+from service.sessions.published import published
 from service.sessions.records import Loaded, Status
 from service.sessions.rows import Batch
-from service.sessions.spec import published
 
 
 def draw(loaded: Loaded, points: Batch) -> str:

@@ -104,11 +104,12 @@ def _gaussian(model: Mapping[str, Any], plane: Plane) -> Decide | None:
 
 
 def _vote(model: Mapping[str, Any], plane: Plane) -> Decide | None:
-    """The plurality of the members' weights; ties go to the heaviest"""
+    """The plurality of the members' weights; ties go to the heaviest. One that is cold says what a score of 0 says"""
+    first = int(len(model["labels"]) == 2)
     found = [(each["weight"], decider(each, plane)) for each in model["members"]]
-    members = sorted(((w, decide) for w, decide in found if decide is not None), key=lambda each: -each[0])
-    if not members:
+    if not any(decide for _, decide in found):
         return None
+    members = [(w, decide or (lambda X: np.full(len(X), first))) for w, decide in sorted(found, key=lambda m: -m[0])]
 
     def decide(X: Array) -> Indices:
         shares, rows = np.zeros((len(X), len(model["labels"]))), np.arange(len(X))
