@@ -8,7 +8,7 @@ const AGES = [0.3, 0.45, 0.65, 0.95]; // opacity, oldest first
 const FADING = 200; // points, from which on older ones are paler
 const FLASH = 900; // milliseconds
 const ARROWS = 60; // the newest moves are drawn
-const AFFORDED = 9; // milliseconds that the regions may take while they change; when they rest, a cell is a pixel
+const AFFORDED = 14; // milliseconds that the regions may take while they change; when they rest, a cell is a pixel
 
 const STRAIGHT = 4000; // disks
 
@@ -23,6 +23,12 @@ function straight(found) {
   if (found.radius < STRAIGHT) return null;
   const away = Math.hypot(...found.centre);
   return [found.centre.map((each) => each / away), away - found.radius];
+}
+
+/** A class's tint as pixels: plain, of a stripe, of a border */
+function inked(k) {
+  const [r, g, b] = colour(k).match(/\w\w/g).map((each) => parseInt(each, 16)), alphas = isDark() ? [62, 130, 200] : [44, 100, 170];
+  return Object.assign(alphas.map((alpha) => ((alpha << 24) | (b << 16) | (g << 8) | r) >>> 0), { striped: striped(k) });
 }
 
 export class Painter {
@@ -145,33 +151,49 @@ export class Painter {
     path.closePath();
   }
 
+  /** Which class each cell is. Blocks whose corners agree are taken as a whole: small ones when resting */
   regions(context, classAt, resting) {
     const finest = Math.round(this.side * Math.min(this.ratio, 1.5)), begun = performance.now();
-    const cells = resting ? finest : Math.max(60, Math.min(finest, Math.floor(Math.sqrt(AFFORDED / this.cost))));
-    const image = new ImageData(cells, cells), { data } = image, found = new Int16Array(cells * cells).fill(-1);
-    const unit = this.side / cells / this.radius, middle = this.side / 2 / this.radius;
-    for (let j = 0; j < cells; j++) {
-      const y = middle - (j + 0.5) * unit;
-      for (let i = 0; i < cells; i++) {
-        const x = (i + 0.5) * unit - middle, rr = x * x + y * y;
-        if (rr < 0.9999) found[j * cells + i] = classAt(x, y);
+    const cells = resting ? finest : Math.max(180, Math.min(finest, Math.floor(Math.sqrt(AFFORDED / this.cost))));
+    const found = this.decided(classAt, cells, resting ? 3 : 8);
+    const image = new ImageData(cells, cells), pixels = new Uint32Array(image.data.buffer), inks = new Map();
+    for (let j = 0, cell = 0; j < cells; j++) {
+      for (let i = 0; i < cells; i++, cell++) {
+        const k = found[cell];
+        if (k < 0) continue;
+        let ink = inks.get(k);
+        if (!ink) inks.set(k, (ink = inked(k)));
+        const right = found[cell + 1], below = found[cell + cells];
+        const border = (right >= 0 && right !== k && i + 1 < cells) || (below >= 0 && below !== k);
+        pixels[cell] = ink[border ? 2 : ink.striped && (i + j) % 9 < 3 ? 1 : 0];
       }
     }
-    const colours = new Map(), alpha = isDark() ? 62 : 44, edge = isDark() ? 190 : 150;
-    for (let cell = 0; cell < found.length; cell++) {
-      const k = found[cell];
-      if (k < 0) continue;
-      if (!colours.has(k)) colours.set(k, colour(k).match(/\w\w/g).map((each) => parseInt(each, 16)));
-      const [r, g, b] = colours.get(k), right = found[cell + 1], below = found[cell + cells];
-      const border = (right >= 0 && right !== k) || (below >= 0 && below !== k) || (cell % cells && found[cell - 1] >= 0 && found[cell - 1] !== k);
-      const stripe = striped(k) && ((cell % cells) + Math.floor(cell / cells)) % 8 < 3;
-      data.set([r, g, b, border ? edge : stripe ? 2.2 * alpha : alpha], 4 * cell);
-    }
-    this.cost = (performance.now() - begun + 0.01) / (cells * cells);
+    if (!resting) this.cost = (performance.now() - begun + 0.01) / (cells * cells);
     this.tint.width = this.tint.height = cells;
     this.tint.getContext("2d").putImageData(image, 0, 0);
     context.imageSmoothingQuality = "high";
     context.drawImage(this.tint, 0, 0, this.side, this.side);
+  }
+
+  decided(classAt, cells, block) {
+    const found = new Int16Array(cells * cells).fill(-1), corners = Math.ceil(cells / block) + 1;
+    const unit = this.side / cells / this.radius, middle = this.side / 2 / this.radius;
+    const at = (i, j) => {
+      const x = (i + 0.5) * unit - middle, y = middle - (j + 0.5) * unit;
+      return x * x + y * y < 0.9999 ? classAt(x, y) : -1;
+    };
+    const coarse = new Int16Array(corners * corners);
+    for (let j = 0; j < corners; j++) for (let i = 0; i < corners; i++) coarse[j * corners + i] = at(i * block, j * block);
+    for (let j = 0; j + 1 < corners; j++) {
+      for (let i = 0; i + 1 < corners; i++) {
+        const c = j * corners + i, k = coarse[c];
+        const whole = k >= 0 && k === coarse[c + 1] && k === coarse[c + corners] && k === coarse[c + corners + 1];
+        for (let y = j * block; y < Math.min((j + 1) * block, cells); y++) {
+          for (let x = i * block; x < Math.min((i + 1) * block, cells); x++) found[y * cells + x] = whole ? k : at(x, y);
+        }
+      }
+    }
+    return found;
   }
 
   /** Between the geodesic through p and the threshold: no rational agent is seen there */
@@ -291,10 +313,10 @@ export class Painter {
 
   /** From where agents were to where they were seen */
   arrows(context, points) {
-    const moves = points.filter((each) => each.from).slice(-ARROWS);
+    const moves = points.filter(({ from, x, y }) => from && Math.hypot(from[0] - x, from[1] - y) > 1e-6).slice(-ARROWS);
     moves.forEach((move, i) => {
       const a = this.at(move.from), b = this.at([move.x, move.y]), away = Math.hypot(b[0] - a[0], b[1] - a[1]);
-      if (away < 3) return;
+      if (away < 2) return;
       context.globalAlpha = 0.2 + (0.65 * (i + 1)) / moves.length;
       context.lineWidth = 1.25;
       context.beginPath();

@@ -7,7 +7,7 @@
      threshold    the strategic threshold, as a polyline
    Scores are compared, never shown: what a score is, the service says. */
 
-import { add, arrow, dot, end, lift, moved, norm, normal, plane, scaled, sigma, sphere, value } from "./ball.js";
+import { add, arrow, dot, end, moved, norm, normal, plane, scaled, sigma, sphere, value } from "./ball.js";
 
 const NEAR = 1e-9; // as service/learners/strategic.py: this near to the threshold is on it
 
@@ -88,9 +88,11 @@ function gaussian(model, frame) {
       c: Math.log(each.count) - log - dot(each.mean, m) / 2,
     };
   });
-  const decider = (a) => (x, y) => {
-    const at = add(a, [x, y]), r = norm(at), stretch = r > 0 ? (2 * Math.atanh(Math.min(r, 1 - 1e-15))) / r : 2;
-    const v = stretch * at[0], u = stretch * at[1];
+  const decider = ([s, t]) => (x, y) => {
+    const A = 1 + s * x + t * y, B = s * y - t * x, below = A * A + B * B; // (z + a)/(1 + āz)
+    const re = ((x + s) * A + (y + t) * B) / below, im = ((y + t) * A - (x + s) * B) / below;
+    const r = Math.sqrt(re * re + im * im), stretch = r > 0 ? (2 * Math.atanh(Math.min(r, 1 - 1e-15))) / r : 2;
+    const v = stretch * re, u = stretch * im;
     let best = 0, top = -Infinity;
     for (const { k, P, b, c } of parts) {
       const found = c + b[0] * v + b[1] * u - (P[0] * v * v + 2 * P[1] * v * u + P[2] * u * u) / 2;
@@ -139,6 +141,8 @@ function vote(model, frame) {
   const found = model.members.map((each) => ({ weight: each.weight, ...classifier(each, frame) }));
   if (!found.some((each) => each.decider)) return { kind: "cold", forms: [], decider: null };
   const members = found.map((each) => ({ ...each, decider: each.decider ?? first }));
+  const ruler = members.find((each) => each.weight > 0.5); // what it says is what is said
+  if (ruler) return { kind: "many", forms: [], decider: ruler.decider };
   const decider = (a) => {
     const deciders = members.map((each) => each.decider(a)), shares = new Float64Array(K);
     return (x, y) => {
@@ -162,4 +166,3 @@ export function band(q, margin) {
   return [1, -1].map((side) => [q[0] + side * s, q[1], q[2], q[3] - side * s]);
 }
 
-export { lift };

@@ -84,6 +84,8 @@ const loadMetrics = throttled(async () => {
   members();
   hints();
   if (metrics.drift?.last_alarm) history.alarms.add(metrics.drift.last_alarm);
+  numbers();
+  plot();
   await certify();
   numbers();
   plot();
