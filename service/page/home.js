@@ -15,7 +15,7 @@ class Card {
   constructor(session) {
     this.base = `/sessions/${encodeURIComponent(session.id)}`;
     this.disk = element("div", { class: "disk", "aria-hidden": "true" });
-    this.title = element("h3");
+    this.title = element("h3", { text: session.name || session.id });
     this.kind = element("p");
     this.figures = element("p", { class: "figures" });
     this.spark = element("canvas", { class: "spark", "aria-hidden": "true" });

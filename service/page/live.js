@@ -29,6 +29,7 @@ let metrics = null, certificate = null, fits = [], shownFit = null;
 
 // ------------------------------------------------------------------------------------ requests, one at a time each
 
+let underway = 0;
 /** Calls `work` soon, never twice at once, at least `pause` after it ended; again if it was wanted meanwhile */
 function throttled(work, pause) {
   let busy = false, wanted = false;
@@ -36,6 +37,7 @@ function throttled(work, pause) {
     wanted = true;
     if (busy) return;
     busy = true;
+    underway++;
     while (wanted) {
       wanted = false;
       try {
@@ -46,6 +48,7 @@ function throttled(work, pause) {
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
     busy = false;
+    underway--;
   };
   return run;
 }
@@ -466,7 +469,7 @@ async function begin() {
     $("speed").textContent = rate >= 1 ? count(rate) : "";
     charts.rate.draw({ from: -60, series: [{ points: history.rates.map(([t, n]) => [t - now / 1000, n]), colour: scheme().line }] });
   }, 1000);
-  globalThis.horocycle = { scene, disk, history, newest, call, get state() { return connection; } };
+  globalThis.horocycle = { scene, disk, history, newest, call, get state() { return connection; }, get quiet() { return underway === 0; } };
 }
 
 begin().catch((error) => {
