@@ -20,7 +20,7 @@ WORDS = {
     **{f"Async{name}": name for name in ("Client", "Sessions", "Session", "Fit", "Iterator", "Generator", "Sleeper")},
     **{"__aenter__": "__enter__", "__aexit__": "__exit__"},
     **{"aclose": "close", "aread": "read", "aiter_bytes": "iter_bytes"},  # httpx
-    **{"asyncio": "time", "alabelled": "labelled"},
+    **{"asyncio": "time", "alabelled": "labelled", "ashown": "shown"},
 }
 
 
