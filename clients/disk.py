@@ -14,7 +14,7 @@ from clients.problems import HorocycleError
 
 @dataclass(frozen=True)
 class Disk:
-    """Points, boundary or regions, and band in the Poincaré disk. A notebook shows it where it is the last expression."""
+    """Points, boundary or regions, and band in the Poincaré disk. A notebook shows it, `save` writes it to a file."""
 
     svg: str
     title: str = "Poincaré disk"

@@ -46,7 +46,7 @@ class Running:
 
 
 @contextmanager
-def service(data: Path, *, workers: int = 1, port: int = 0, **environment: str) -> Iterator[Running]:
+def service(data: Path, *, workers: int = 1, port: str = "0", **environment: str) -> Iterator[Running]:
     """Run it on a free port until the block ends; it must end by itself when told to."""
     command = [
         sys.executable,
@@ -54,7 +54,7 @@ def service(data: Path, *, workers: int = 1, port: int = 0, **environment: str) 
         "service",
         "serve",
         "--port",
-        str(port),
+        port,
         "--data",
         str(data),
         "--workers",

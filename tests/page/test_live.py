@@ -116,7 +116,7 @@ def test_a_lost_connection_is_found_again_without_a_gap(browser: Browser, tmp_pa
     page = browser.new_page()
     said = complaints(page)
     with service(tmp_path / "data") as first, httpx.Client(base_url=first.url, timeout=30) as http:
-        sid, port = fed(http, 30), int(first.url.rpartition(":")[2])
+        sid, port = fed(http, 30), first.url.rpartition(":")[2]
         open_live(page, first.url, sid, 30)
         assert page.locator("#state").inner_text() == "live"
         assert said == []

@@ -66,7 +66,8 @@ def agree(
 def _sides(scene: dict[str, Any], screen: Array) -> list[int]:
     A, b1, b2, C = scene["form"]
     values = A * np.vecdot(screen, screen) + 2 * screen @ [b1, b2] + C
-    return (values >= 0).astype(int).tolist()
+    found: list[int] = (values >= 0).astype(int).tolist()
+    return found
 
 
 def on_boundary(scene: dict[str, Any]) -> Array:
