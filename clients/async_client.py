@@ -33,6 +33,7 @@ from clients.answers import (
 )
 from clients.bodies import Batch, Points, alabelled, is_label, rows, unlabelled
 from clients.calls import Changes, How, Observing, Recipe, SessionCalls, Settings, probabilities
+from clients.disk import Disk, ashown
 from clients.problems import HorocycleError, SessionGone
 from clients.progress import bar
 from clients.stream import LOST, Conversation, Message, aconnect
@@ -153,6 +154,9 @@ class AsyncSession:
 
     def __repr__(self) -> str:
         return f"<AsyncSession {self.id}: {self.info.algorithm}, {self.info.observed} observed>"
+
+    def _repr_html_(self) -> str | None:
+        return ashown(self)
 
     @property
     def id(self) -> str:
@@ -305,6 +309,10 @@ class AsyncSession:
     async def snapshot(self, *, points: bool = True) -> dict[str, Any]:
         """The session as one JSON document, for `restore`; `points`: with the retained points"""
         return await self._client.run(self._calls.snapshot(points))
+
+    async def disk(self) -> Disk:
+        """A picture of points, boundary and band: a notebook shows it, `save` writes it to a file"""
+        return Disk(await self.disk_svg(), self.info.name or self.id)
 
     async def disk_svg(self) -> str:
         """A picture of points, boundary and band"""

@@ -36,6 +36,7 @@ from clients.answers import (
 )
 from clients.bodies import Batch, Points, labelled, is_label, rows, unlabelled
 from clients.calls import Changes, How, Observing, Recipe, SessionCalls, Settings, probabilities
+from clients.disk import Disk, shown
 from clients.problems import HorocycleError, SessionGone
 from clients.progress import bar
 from clients.stream import LOST, Conversation, Message, connect
@@ -156,6 +157,9 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<Session {self.id}: {self.info.algorithm}, {self.info.observed} observed>"
+
+    def _repr_html_(self) -> str | None:
+        return shown(self)
 
     @property
     def id(self) -> str:
@@ -308,6 +312,10 @@ class Session:
     def snapshot(self, *, points: bool = True) -> dict[str, Any]:
         """The session as one JSON document, for `restore`; `points`: with the retained points"""
         return self._client.run(self._calls.snapshot(points))
+
+    def disk(self) -> Disk:
+        """A picture of points, boundary and band: a notebook shows it, `save` writes it to a file"""
+        return Disk(self.disk_svg(), self.info.name or self.id)
 
     def disk_svg(self) -> str:
         """A picture of points, boundary and band"""

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import WebSocketRoute
 
 from service import __version__
-from service.api import certificate, disk, events, fits, health, log, metrics, pages, sessions, snapshot
+from service.api import certificate, demo, disk, events, fits, health, log, metrics, page, pages, sessions, snapshot
 from service.api.bodies import BodyLimit
 from service.api.context import Context, Streams
 from service.api.front import App
@@ -77,6 +77,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.state.context = Context(settings, connection, store, log, late, fits, forker, follower, ingest, streams)
         _close_on_signal(streams)
         yield
+        await app.state.context.demos.close()
         await follower.close()
         await connection.close()
 
@@ -92,9 +93,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.router.routes.append(WebSocketRoute("/sessions/{id}/stream", stream))
-    for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, health, pages):
+    for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, page, health, pages):
         app.include_router(part.router)
-    for extra in (fits.promotion, pages.problems):
+    for extra in (fits.promotion, pages.problems, *([demo.router] if settings.demo else [])):
         app.include_router(extra)
     app.add_middleware(BodyLimit, limit=settings.session_body_limit, large=settings.body_limit)
     app.add_exception_handler(HorocycleError, handle)

@@ -34,4 +34,5 @@ class Settings(BaseSettings):
     fit_points: int = Field(default=1_000_000, ge=2, description="points a fit may have")
     fit_seconds: float = Field(default=600.0, gt=0, description="seconds a fit may take")
     fit_memory: int = Field(default=4 << 30, ge=256 << 20, description="bytes of address space a fit may have")
+    demo: bool = Field(default=True, description="let the page start a demo stream on the server")
     access_log: bool = Field(default=False, description="log every request, as JSON, on stderr")

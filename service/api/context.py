@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import telemetry
+from service.api.demos import Demos
 from service.batch.classifier import Classifier
 from service.errors import RateLimited
 from service.fits.fork import Forker
@@ -61,6 +62,7 @@ class Context:
     streams: Streams
     producers: dict[tuple[str, str | None], Any] = field(default_factory=dict)  # their newest connections here
     classifiers: dict[tuple[str, str], Classifier] = field(default_factory=dict)  # of fits, at hand
+    demos: Demos = field(default_factory=Demos)
 
 
 def context(request: Request) -> Context:

@@ -137,13 +137,20 @@ ONLY: dict[tuple[str, str], tuple[type[HorocycleError], ...]] = {
     ),
     ("get", "/sessions/{id}/log"): (errors.LogTrimmed,),
     ("get", "/sessions/{id}/at/{position}/model"): (errors.LogTrimmed, errors.InvalidParameter),
+    ("post", "/demo"): (errors.RateLimited, errors.InvalidRequest),
     ("get", "/problems/{slug}"): (errors.UnknownRoute,),
 }
+
+
+#: They ask nobody.
+STATIC = ("/", "/sessions/{id}/live", "/demo", "/problems")
 
 
 def _problems(method: str, path: str) -> dict[int, list[type[HorocycleError]]]:
     """What this route can answer instead, by status"""
     kinds: list[type[HorocycleError]] = [*ONLY.get((method, path), ())]
+    if method == "get" and path in STATIC:
+        return {}
     if path not in ("/health/live", "/metrics", "/problems/{slug}"):
         kinds += STORE
     if "{id}" in path or path == "/predict":
