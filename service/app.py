@@ -21,12 +21,13 @@ from service import __version__
 from service.api import certificate, disk, events, fits, health, log, metrics, pages, sessions, snapshot
 from service.api.bodies import BodyLimit
 from service.api.context import Context, Streams
+from service.api.door import Door, own_hosts
 from service.api.front import App
 from service.api.labels import labels
 from service.api.observe import observe
 from service.api.openapi import document
 from service.api.predict import predict
-from service.api.problems import handle, respond
+from service.api.problems import handle, respond, unexpected
 from service.errors import (
     HorocycleError,
     InvalidRequest,
@@ -79,6 +80,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     app = App(
         HOT,
+        door=Door(own_hosts(settings.host, settings.hosts), settings.origins),
         access_log=settings.access_log,
         title="Horocycle",
         version=__version__,
@@ -94,6 +96,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(extra)
     app.add_middleware(BodyLimit, limit=settings.session_body_limit, large=settings.body_limit)
     app.add_exception_handler(HorocycleError, handle)
+    app.add_exception_handler(Exception, unexpected)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
     app.openapi = lambda: document(app)  # type: ignore[method-assign]

@@ -9,6 +9,7 @@ everything is applied again to the newer session. Nothing is answered before it 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from bisect import bisect_left
 from collections import OrderedDict, deque
@@ -127,10 +128,13 @@ class Ingest:
                     lane.loaded = None
                     for _, answer in pending:
                         _fail(answer, error)
-                finally:  # whatever happens, no caller is left waiting
+                finally:  # whatever happens, also a MemoryError: no caller is left waiting
                     telemetry.queue.value -= len(pending)
+                    error = sys.exception()
+                    if isinstance(error, Exception):
+                        lane.loaded = None
                     for _, answer in pending:
-                        answer.cancel()
+                        _fail(answer, error) if isinstance(error, Exception) else answer.cancel()
         finally:
             lane.busy = asyncio.create_task(self._drain(sid, lane)) if lane.waiting else None
 

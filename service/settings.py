@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import AliasChoices, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from redis.connection import parse_url
+
+
+def _parts(value: Any) -> Any:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _store_url(value: Any) -> Any:
+    """As redis-py reads it; it would say so only when it connects"""
+    if isinstance(value, str):
+        try:
+            parse_url(value)
+        except ValueError as error:
+            raise ValueError(f"no URL of a store, such as redis://127.0.0.1:6379/0: {error}") from None
+    return value
+
+
+#: Words with commas between
+Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
 
 
 class Settings(BaseSettings):
@@ -15,7 +35,7 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on")
     workers: int = Field(default=1, ge=1, le=64, description="worker processes")
     data: Path = Field(default=Path("data"), description="folder of the private store, when there is no redis_url")
-    redis_url: str | None = Field(
+    redis_url: Annotated[str | None, AfterValidator(_store_url)] = Field(
         default=None,
         validation_alias=AliasChoices("redis_url", "HOROCYCLE_REDIS_URL", "REDIS_URL"),
         description="URL of the Redis or Valkey to use; None: run a private one",
@@ -32,4 +52,11 @@ class Settings(BaseSettings):
     fit_points: int = Field(default=1_000_000, ge=2, description="points a fit may have")
     fit_seconds: float = Field(default=600.0, gt=0, description="seconds a fit may take")
     fit_memory: int = Field(default=4 << 30, ge=256 << 20, description="bytes of address space a fit may have")
+    connections: int = Field(
+        default=4096, ge=1, description="connections of one worker; beyond, the one idle for longest gives way"
+    )
+    header_seconds: float = Field(default=10.0, gt=0, description="seconds to wait for headers, or for more of a body")
+    body_seconds: float = Field(default=60.0, gt=0, description="seconds a body may take, or nobody reads an answer")
+    hosts: Listed = Field(default=(), description="names in the Host header beside loopback and `host`; *: any")
+    origins: Listed = Field(default=(), description="web pages that may call, as https://example.org")
     access_log: bool = Field(default=False, description="log every request, as JSON, on stderr")

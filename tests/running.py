@@ -46,9 +46,9 @@ class Running:
 
 
 @contextmanager
-def service(data: Path, *, workers: int = 1, **environment: str) -> Iterator[Running]:
+def service(data: Path, *, workers: int = 1, port: str = "0", **environment: str) -> Iterator[Running]:
     """Run it on a free port until the block ends; it must end by itself when told to."""
-    command = [sys.executable, "-m", "service", "serve", "--port", "0", "--data", str(data), "--workers", str(workers)]
+    command = [sys.executable, "-m", "service", "serve", "--port", port, "--data", str(data), "--workers", str(workers)]
     unset = {k: v for k, v in os.environ.items() if k != "REDIS_URL" and not k.startswith("HOROCYCLE_")}
     launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**unset, **environment})
     try:

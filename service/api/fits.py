@@ -44,8 +44,9 @@ async def ask(
     the body is empty or holds points, as query parameters. A job: look at it until it is done, then
     `predict?model={fit}`."""
     here, key = context(request), key_of(request.headers)
-    kind = media_type(request.headers.get("content-type"), request.headers.get("content-encoding"), (JSON, NPY, RAW))
-    body, loaded = await request.body(), await here.ingest.current(id)
+    body, given = await request.body(), request.headers.get("content-type")
+    kind = media_type(given if given or body else JSON, request.headers.get("content-encoding"), (JSON, NPY, RAW))
+    loaded = await here.ingest.current(id)
     spec = loaded.spec
     told = kind == JSON and body != b""
     if told and (beside := next(iter(request.query_params), None)):

@@ -63,10 +63,12 @@ class LateLabels:
 
 
 def media_type(header: str | None, encoding: str | None, known: tuple[str, ...] = FORMATS) -> str:
-    """The type of a body; no header means JSON."""
+    """The type of a body. It has to be said: a web page may send text, or a form, to wherever it likes."""
     if encoding not in (None, "", "identity"):
         raise UnsupportedMediaType(f"bodies come as they are, not encoded with {encoding!r}", encoding=encoding)
-    kind = JSON if not header else header.split(";", 1)[0].strip().lower()
+    if not header:
+        raise UnsupportedMediaType(f"a body needs its Content-Type; known are {', '.join(known)}")
+    kind = header.split(";", 1)[0].strip().lower()
     if kind not in known:
         raise UnsupportedMediaType(f"{kind!r} is not read here; known are {', '.join(known)}", got=kind)
     return kind

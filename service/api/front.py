@@ -1,4 +1,4 @@
-"""The app's front: every request gets its id, is timed and counted; the hot routes are answered here.
+"""The app's front: every request gets its id, passes the door, is timed and counted; the hot routes are answered here.
 
 The hot routes are plain ASGI endpoints: FastAPI's own routing would cost more than the learning.
 """
@@ -16,21 +16,30 @@ from typing import Any
 
 import orjson
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import telemetry
 from service.api.context import Context
-from service.api.problems import respond
+from service.api.door import HEADERS, POLICY, Door
+from service.api.problems import respond, unexpected
 from service.errors import BodyTooLarge, HorocycleError, MalformedBody
 from service.logs import request_id
 
 log = logging.getLogger("service.access")
-NAME = re.compile(rb"[\w.:-]{1,64}")
+NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 #: Those that have a series of their own; a client may send any word.
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+#: Headers of ours that a page of an allowed origin may read.
+EXPOSED = (
+    *("ETag", "Location", "Horocycle-Epoch", "Idempotency-Replayed", "Retry-After", "X-Request-ID"),
+    *("RateLimit", "RateLimit-Policy", "Horocycle-From", "Horocycle-To", "Horocycle-Next"),
+)
 
 #: Answers a request with JSON and headers
 Handler = Callable[[Context, Scope, Receive], Awaitable[tuple[bytes, Mapping[str, str]]]]
@@ -39,40 +48,61 @@ Handler = Callable[[Context, Scope, Receive], Awaitable[tuple[bytes, Mapping[str
 class App(FastAPI):
     """FastAPI behind its front. `hot`: paths, methods and handlers"""
 
-    def __init__(self, hot: Sequence[tuple[str, Sequence[str], Handler]], *, access_log: bool, **fields: Any) -> None:
+    def __init__(
+        self, hot: Sequence[tuple[str, Sequence[str], Handler]], *, door: Door, access_log: bool, **fields: Any
+    ) -> None:
         super().__init__(**fields)
-        self._access_log, own = access_log, os.urandom(4).hex()
+        self._door, self._access_log, own = door, access_log, os.urandom(4).hex()
         self._names = (f"{own}{number:08x}".encode() for number in count(1))
         self._series: dict[tuple[str, str, int], tuple[Any, Any]] = {}
-        self._hot = [(Route(path, _unreachable, methods=methods), handler) for path, methods, handler in hot]
+        self._hot = [
+            (Route(path, _unreachable, methods=methods), ServerErrorMiddleware(self._hot_app(handler), unexpected))
+            for path, methods, handler in hot
+        ]
         self.router.routes.extend(route for route, _ in self._hot)  # there they answer 405
+        self._outermost: ASGIApp = self._http if not door.origins else CORSMiddleware(self._http, **shared(door))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await super().__call__(scope, receive, send)
+        await self._outermost(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
-        given = dict(scope["headers"]).get(b"x-request-id", b"")
-        name = given if given and NAME.fullmatch(given) else next(self._names)
+        headers = scope["named"] = headers_of(scope)
+        given = headers.get("x-request-id", "")
+        name = given.encode("latin-1") if given and NAME.fullmatch(given) else next(self._names)
         token = request_id.set(name.decode())
         began, status = time.perf_counter(), 500
 
         async def named(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", name)]
+                status, told = message["status"], message["headers"]
+                policy = () if any(key == POLICY[0] for key, _ in told) else (POLICY,)
+                message["headers"] = [*told, *HEADERS, *policy, (b"x-request-id", name)]
             await send(message)
 
         try:
+            try:
+                self._door.check(scope["method"], scope["path"], headers)
+            except HorocycleError as error:
+                return await respond(error)(scope, receive, named)
             for route, handler in self._hot:
                 found = route.path_regex.match(scope["path"])
                 if found and scope["method"] in (route.methods or ()):  # HEAD is among them where GET is
                     scope["path_params"], scope["route"] = found.groupdict(), route
-                    return await self._answer(handler, scope, receive, named)
+                    return await handler(scope, receive, named)
             await super().__call__(scope, receive, named)
         finally:
             self._count(scope, status, time.perf_counter() - began)
             request_id.reset(token)
+
+    def _hot_app(self, handler: Handler) -> ASGIApp:
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._answer(handler, scope, receive, send)
+
+        return answer
 
     async def _answer(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -100,6 +130,17 @@ class App(FastAPI):
             log.info("request", extra=told)
 
 
+def shared(door: Door) -> dict[str, Any]:
+    """What pages of the allowed origins may send and read"""
+    return {
+        "allow_origins": sorted(door.origins),
+        "allow_methods": sorted(METHODS - {"OPTIONS"}),
+        "allow_headers": ["authorization", "content-type", "idempotency-key", "if-match", "last-event-id"],
+        "expose_headers": EXPOSED,
+        "max_age": 600,
+    }
+
+
 def dump(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
@@ -110,6 +151,9 @@ async def _unreachable(request: Request) -> Response:
 
 def headers_of(scope: Scope) -> dict[str, str]:
     """By their lower-case names; of equal ones the first"""
+    if (found := scope.get("named")) is not None:
+        named: dict[str, str] = found
+        return named
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
 
 

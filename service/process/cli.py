@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         settings = Settings(**{name: value for name, value in arguments.items() if value is not None})
     except ValidationError as error:
         for wrong in error.errors():
-            sys.stderr.write(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}\n")
+            sys.stderr.write(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg'].removeprefix('Value error, ')}\n")
         return 2
     return serve(settings) if command == "serve" else doctor(settings)
 
@@ -70,7 +70,7 @@ def _checks(settings: Settings) -> Iterator[tuple[bool, str]]:
 
 def _private(data: Path) -> Iterator[tuple[bool, str]]:
     try:
-        yield True, f"the private store is {find_server()}"
+        yield True, f"the private store is {find_server(data)}"
         with EmbeddedServer(data) as server:
             yield True, f"it runs in {data.resolve()}"
             yield from _store(server.url, f"the data folder {data}")

@@ -7,6 +7,8 @@ when all of them are in use, the next caller waits.
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,22 +17,41 @@ from redis.asyncio.connection import BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AskError,
+    AuthenticationError,
     BusyLoadingError,
+    ClusterDownError,
     ConnectionError,
+    MasterDownError,
+    MovedError,
+    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
-    ResponseError,
     TimeoutError,
+    TryAgainError,
 )
 
 from service.errors import OutcomeUnknown, StoreFull, StoreReadOnly, StoreUnavailable
 from service.store import scripts
-from service.store.keys import epoch_key, server_key
+from service.store.keys import epoch_key, ready_key, server_key
 from service.store.scripts import Script
 
 CUT_OFF = (ConnectionError, TimeoutError, asyncio.TimeoutError, OSError)
+#: The first word of a refusal, which redis-py makes a class of and takes out of the text.
+WORDS: dict[type[RedisError], str] = {
+    MovedError: "MOVED",
+    AskError: "ASK",
+    TryAgainError: "TRYAGAIN",
+    ClusterDownError: "CLUSTERDOWN",
+    MasterDownError: "MASTERDOWN",
+    NoPermissionError: "NOPERM",
+    AuthenticationError: "NOAUTH",
+    BusyLoadingError: "LOADING",
+}
+#: Of a script that ran into an error of its own: what it wrote until then is written.
+CRASHED = re.compile(r"(?:ERR )?(?:user_script|Error (?:compiling|running) script)")
 
 
 #: Connections of one process.
@@ -77,6 +98,10 @@ class Connection:
     async def ping(self) -> None:
         await self.call("PING")
 
+    async def require_writable(self) -> None:
+        """Raise if the store does not take a write now: it is away, full, a replica, or this user may not"""
+        await self.call("SET", ready_key(), int(time.time()))
+
     # -------------------------------------------------------------------------------- commands
 
     async def script(
@@ -109,9 +134,10 @@ class Connection:
         try:
             async with asyncio.timeout(self.deadline):
                 connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-        except (*CUT_OFF, BusyLoadingError) as error:
+        except (*CUT_OFF, RedisError) as error:
             self.known_epoch = None
-            raise StoreUnavailable("the store does not answer") from error
+            said = f": {_said(error)}" if type(error) in WORDS else ""
+            raise StoreUnavailable(f"the store does not answer{said}") from error
         try:
             async with asyncio.timeout(patience or self.deadline):
                 await connection.send_packed_command([b"".join(map(pack_command, commands))])
@@ -135,13 +161,14 @@ class Connection:
 
 def _refusal(error: RedisError) -> Exception:
     """Why the store said no; nothing was written"""
-    text = str(error)
+    text = _said(error)
     if isinstance(error, OutOfMemoryError) or "OOM" in text:
         return StoreFull("the store has no room left")
     if isinstance(error, ReadOnlyError) or "READONLY" in text:
         return StoreReadOnly("the store takes no writes at the moment")
-    if isinstance(error, (BusyLoadingError, ResponseError)) and any(
-        word in text for word in ("LOADING", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "BUSY", "loading")
-    ):
-        return StoreUnavailable(f"the store is not ready: {text}")
-    return error
+    return error if CRASHED.match(text) else StoreUnavailable(f"the store is not ready: {text}")
+
+
+def _said(error: BaseException) -> str:
+    word = next((word for kind, word in WORDS.items() if type(error) is kind), "")
+    return f"{word} {error}".strip()[:200]

@@ -96,6 +96,11 @@ def epoch_key() -> str:
     return "hc:2:{epoch}:number"
 
 
+def ready_key() -> str:
+    """When a worker last made sure that the store takes writes"""
+    return "hc:2:ready"
+
+
 def server_key() -> str:
     return "hc:2:{epoch}:server"
 
