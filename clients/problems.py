@@ -158,8 +158,6 @@ class TooManyPoints(InvalidInput):
 
 
 class AnswerTooLarge(InvalidInput):
-    points: int
-    columns: int
     limit: int
 
 

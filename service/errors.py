@@ -166,14 +166,8 @@ class TooManyPoints(InvalidInput):
 
 
 class AnswerTooLarge(InvalidInput):
-    def __init__(self, points: int, columns: int, limit: int, instead: str) -> None:
-        super().__init__(
-            f"{points} points of {columns} scores each are more than the {limit} numbers that an answer may have:"
-            f" {instead}",
-            points=points,
-            columns=columns,
-            limit=limit,
-        )
+    def __init__(self, what: str, limit: int, instead: str) -> None:
+        super().__init__(f"{what} are more than the {limit} numbers an answer may have: {instead}", limit=limit)
 
 
 class NotSeparable(InvalidInput):

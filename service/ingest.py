@@ -37,8 +37,11 @@ from service.store.late_labels import LateLabels
 from service.store.log import Log
 from service.store.sessions import Committed, Conflict, Replayed, Store, commit_name
 
-#: How many points one commit carries at the most, and from how many on the learner leaves the event loop.
-GATHER, THREAD = 200_000, 20_000
+#: How many points one commit carries at the most (of K > 2 classes: scores), and bytes of learners that they pass
+#: through from which on the learner leaves the event loop.
+GATHER, THREAD = 200_000, 8 << 20
+#: Ids of late labels that are resolved on the event loop.
+FEW = 1000
 #: How many sessions a worker keeps decoded.
 LANES = 1024
 WRITABLE = (Status.WARMING, Status.LIVE)
@@ -118,10 +121,10 @@ class Ingest:
     async def _drain(self, sid: str, lane: _Lane) -> None:
         try:
             while lane.waiting:
-                pending, points = list[Pending](), 0
+                pending, points, each = list[Pending](), 0, lane.loaded.spec.columns if lane.loaded else 1
                 while lane.waiting and points < GATHER:
                     pending.append(lane.waiting.popleft())
-                    points += len(pending[-1][0].ids) or len(pending[-1][0].batch.X)
+                    points += each * (len(pending[-1][0].ids) or len(pending[-1][0].batch.X))
                 try:
                     await self._settle(sid, lane, pending)
                 except (HorocycleError, RedisError) as error:
@@ -130,11 +133,12 @@ class Ingest:
                         _fail(answer, error)
                 finally:  # whatever happens, also a MemoryError: no caller is left waiting
                     telemetry.queue.value -= len(pending)
-                    error = sys.exception()
-                    if isinstance(error, Exception):
-                        lane.loaded = None
+                    unforeseen = sys.exception()
                     for _, answer in pending:
-                        _fail(answer, error) if isinstance(error, Exception) else answer.cancel()
+                        if isinstance(unforeseen, Exception):
+                            lane.loaded = None
+                            _fail(answer, unforeseen)
+                        answer.cancel()
         finally:
             lane.busy = asyncio.create_task(self._drain(sid, lane)) if lane.waiting else None
 
@@ -151,7 +155,8 @@ class Ingest:
             requests, learned_ids = [request for request, _ in pending], list[str]()
             if late:
                 fates = dict(zip(late, await self._late.look(sid, late), strict=True))
-                requests, learned_ids = resolved(before.spec, requests, fates)
+                how = (before.spec, requests, fates)
+                requests, learned_ids = await asyncio.to_thread(resolved, *how) if len(late) > FEW else resolved(*how)
             applied = await self._apply(before, requests)
             stale = [r for r in applied.results if isinstance(r, StaleModel)]
             if stale and not fresh:  # the cached session may be out of date: reload once before answering 412
@@ -180,7 +185,7 @@ class Ingest:
         points, spec = sum([len(request.batch.X) for request in requests]), before.spec
         warm = before.status == Status.WARMING and before.counters.observed + points >= spec.warmup
         past = await self._log.retained(before) if warm else None
-        if points < THREAD and past is None:
+        if points * max(before.learner_bytes, spec.row_bytes, 400) < THREAD and past is None:
             return apply(before, requests)
         return await asyncio.to_thread(apply, before, requests, past)
 

@@ -18,7 +18,7 @@ def _store_url(value: Any) -> Any:
     """As redis-py reads it; it would say so only when it connects"""
     if isinstance(value, str):
         try:
-            parse_url(value)
+            parse_url(value)  # type: ignore[no-untyped-call]
         except ValueError as error:
             raise ValueError(f"no URL of a store, such as redis://127.0.0.1:6379/0: {error}") from None
     return value
@@ -40,7 +40,8 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("redis_url", "HOROCYCLE_REDIS_URL", "REDIS_URL"),
         description="URL of the Redis or Valkey to use; None: run a private one",
     )
-    body_limit: int = Field(default=32 << 20, ge=1024, description="bytes a body of points may have")
+    body_limit: int = Field(default=32 << 20, ge=1024, description="bytes a body of points may have, or a snapshot")
+    json_limit: int = Field(default=8 << 20, ge=1024, description="bytes it may have as JSON")
     session_body_limit: int = Field(default=1 << 20, ge=1024, description="bytes any other body may have")
     queue: int = Field(default=1024, ge=1, description="requests that may wait for one session in one worker")
     deadline: float = Field(default=5.0, gt=0, description="seconds to wait for the store")

@@ -11,24 +11,26 @@ import re
 import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
-import orjson
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from service import telemetry
 from service.api.context import Context
 from service.api.door import HEADERS, POLICY, Door
+from service.api.formats import TEXT
 from service.api.problems import respond, unexpected
 from service.errors import BodyTooLarge, HorocycleError, MalformedBody
 from service.logs import request_id
+from service.settings import Settings
 
 log = logging.getLogger("service.access")
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -56,18 +58,21 @@ class App(FastAPI):
         self._names = (f"{own}{number:08x}".encode() for number in count(1))
         self._series: dict[tuple[str, str, int], tuple[Any, Any]] = {}
         self._hot = [
-            (Route(path, _unreachable, methods=methods), ServerErrorMiddleware(self._hot_app(handler), unexpected))
+            (
+                Route(path, _unreachable, methods=methods),
+                ServerErrorMiddleware(partial(self._answer, handler), unexpected),
+            )
             for path, methods, handler in hot
         ]
         self.router.routes.extend(route for route, _ in self._hot)  # there they answer 405
-        self._outermost: ASGIApp = self._http if not door.origins else CORSMiddleware(self._http, **shared(door))
+        self._cors = CORSMiddleware(self, **shared(door)) if door.origins else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await super().__call__(scope, receive, send)
-        await self._outermost(scope, receive, send)
-
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._cors is not None and scope.setdefault("cors", self._cors) is not None:
+            scope["cors"] = None  # it calls this again
+            return await self._cors(scope, receive, send)
         scope["app"] = self
         headers = scope["named"] = headers_of(scope)
         given = headers.get("x-request-id", "")
@@ -84,10 +89,11 @@ class App(FastAPI):
             await send(message)
 
         try:
-            try:
-                self._door.check(scope["method"], scope["path"], headers)
-            except HorocycleError as error:
-                return await respond(error)(scope, receive, named)
+            if headers.get("host") not in self._door.known or "origin" in headers or "sec-fetch-site" in headers:
+                try:
+                    self._door.check(scope["method"], scope["path"], headers)
+                except HorocycleError as error:
+                    return await respond(error)(scope, receive, named)
             for route, handler in self._hot:
                 found = route.path_regex.match(scope["path"])
                 if found and scope["method"] in (route.methods or ()):  # HEAD is among them where GET is
@@ -97,12 +103,6 @@ class App(FastAPI):
         finally:
             self._count(scope, status, time.perf_counter() - began)
             request_id.reset(token)
-
-    def _hot_app(self, handler: Handler) -> ASGIApp:
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            await self._answer(handler, scope, receive, send)
-
-        return answer
 
     async def _answer(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -141,10 +141,6 @@ def shared(door: Door) -> dict[str, Any]:
     }
 
 
-def dump(value: Any) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
 async def _unreachable(request: Request) -> Response:
     raise AssertionError("the front answers this route")
 
@@ -157,8 +153,9 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
 
 
-async def read_body(headers: Mapping[str, str], receive: Receive, limit: int) -> bytes:
+async def read_body(headers: Mapping[str, str], receive: Receive, kind: str, settings: Settings) -> bytes:
     """The body, counted while it is read: memory stays flat however much is sent."""
+    limit = settings.json_limit if kind in TEXT else settings.body_limit
     declared = headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise BodyTooLarge(limit)

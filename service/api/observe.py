@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qs
@@ -14,6 +15,7 @@ from service.api.bodies import idempotency_key
 from service.api.context import Context
 from service.api.formats import media_type, read_labelled
 from service.api.front import headers_of, read_body
+from service.api.writing import LARGE, MOST, dump, offload, require_bounded
 from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable
 from service.sessions.requests import Answer, Request
 from service.sessions.rows import Indices
@@ -24,14 +26,22 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     sid, headers, query = scope["path_params"]["id"], headers_of(scope), scope["query_string"]
     kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
     columns = wants_columns(query) if query else True
-    body = await read_body(headers, receive, here.settings.body_limit)
+    body = await read_body(headers, receive, kind, here.settings)
     spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
-    batch = read_labelled(body, kind, spec)
+    large = len(body) > LARGE
+    batch = await asyncio.to_thread(read_labelled, body, kind, spec) if large else read_labelled(body, kind, spec)
+    if len(batch) * len(spec.labels) > MOST:
+        require_bounded(spec, len(batch), columns=columns, instead="ask with ?reply=summary, or send fewer at once")
     key = idempotency_key(headers) if "idempotency-key" in headers else None
-    mark = b"" if key is None else fingerprint(body, kind, columns)
+    mark = b"" if key is None else await offload(len(body), fingerprint, body, kind, columns)
     version = _if_match(headers["if-match"]) if "if-match" in headers else None
     answer = await here.ingest.observe(sid, Request(batch, mark, key, version, columns))
-    return answered(spec, batch.indices, answer), await acknowledge(here, answer)
+    told = (
+        await asyncio.to_thread(answered, spec, batch.indices, answer)
+        if large
+        else answered(spec, batch.indices, answer)
+    )
+    return told, await acknowledge(here, answer)
 
 
 async def acknowledge(here: Context, answer: Answer) -> dict[str, str]:
@@ -61,7 +71,8 @@ def answered(spec: Spec, indices: Indices, answer: Answer, **more: Any) -> bytes
             "correct": decided == indices[: answer.accepted],
         }
     told = {**columns, "accepted": answer.accepted, "mistakes": answer.mistakes, "session": session, **more}
-    return orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY)
+    small = answer.scores is None or answer.scores.size <= LARGE
+    return orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY) if small and not more else dump(told)
 
 
 def fingerprint(body: bytes, kind: str, columns: bool) -> bytes:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictInt, Str
 
 from service.errors import DimensionMismatch, InvalidParameter
 from service.geometry import require_ball
-from service.sessions.spec import Label, Spec
+from service.sessions.spec import Label, Spec, require_moderate
 
 #: A number as JSON has it: neither "1" nor true, which pydantic would take
 ID = r"^[A-Za-z0-9_-]{1,64}$"
@@ -45,7 +45,9 @@ class LearnedReference(BaseModel):
 
 Algorithm = Literal["perceptron", "second_order", "strategic", "hyperboloid"]
 Reference = Literal["origin"] | list[Finite] | LearnedReference
-Labelling = Annotated[list[StrictInt | StrictStr], Field(min_length=2, max_length=1000)]
+Labelling = Annotated[
+    list[StrictInt | Annotated[StrictStr, Field(max_length=200)]], Field(min_length=2, max_length=1000)
+]
 
 
 class OpenSession(BaseModel):
@@ -90,7 +92,7 @@ class OpenSession(BaseModel):
         budget = self.budget.estimate.initial if isinstance(self.budget, EstimatedBudget) else self.budget
         if not math.isfinite(budget * math.sqrt(self.curvature)):
             raise InvalidParameter("budget", budget, f"a distance that curvature −{self.curvature!r} can measure")
-        return Spec(
+        asked = Spec(
             id=self.id or secrets.token_hex(8),
             algorithm=self.algorithm,
             dimension=self.dimension,
@@ -107,6 +109,7 @@ class OpenSession(BaseModel):
             warmup=learn.warmup if learn else 0,
             method=learn.method if learn else "hull",
         )
+        return require_moderate(asked)
 
 
 class ImportSession(BaseModel):

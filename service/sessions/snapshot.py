@@ -14,6 +14,7 @@ import json
 import math
 import reprlib
 from base64 import b64decode, b64encode
+from collections.abc import Iterator
 from dataclasses import asdict, fields
 from hashlib import sha256
 from typing import Any
@@ -103,9 +104,9 @@ def _check_member(state: Any, first: Any) -> None:
         wrong = InvalidSnapshot(f"the {each.name} of the snapshot's state cannot be")
         if each.name in ("c", "a", "estimating") and value != begun:
             raise wrong
-        if each.name in ("k", "rank") and not 0 <= value < LARGEST_COUNT:
+        if each.name in ("k", "rank", "older", "newer", "jumps") and not 0 <= value < LARGEST_COUNT:
             raise wrong
-        if each.name in ("reach", "alpha") and not 0 <= value < math.cosh(2 * RADIUS_LIMIT):
+        if each.name in ("reach", "alpha", "cap") and not 0 <= value < math.cosh(2 * RADIUS_LIMIT):
             raise wrong
         if isinstance(value, np.ndarray) and each.name != "evidence":
             if each.name != "basis" and value.shape != begun.shape:
@@ -177,12 +178,26 @@ def _bytes(text: Any) -> bytes:
 
 def _digest(document: Any) -> str:
     """Over the sorted JSON, with 1.0 as 1: programs that read and write it again may do that"""
-    return sha256(json.dumps(_whole(document), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    digest = sha256()
+    for piece in _pieces(document):
+        digest.update(piece.encode())
+    return digest.hexdigest()
 
 
-def _whole(value: Any) -> Any:
+def _pieces(value: Any) -> Iterator[str]:
+    """Compact JSON with sorted keys, piece by piece: one call for all of it would keep the interpreter's lock"""
     if isinstance(value, dict):
-        return {name: _whole(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_whole(each) for each in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+        yield "{"
+        for i, name in enumerate(sorted(value)):
+            yield f"{',' if i else ''}{json.dumps(name)}:"
+            yield from _pieces(value[name])
+        yield "}"
+    elif isinstance(value, list):
+        yield "["
+        for i, each in enumerate(value):
+            if i:
+                yield ","
+            yield from _pieces(each)
+        yield "]"
+    else:
+        yield json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)

@@ -37,6 +37,8 @@ from service.store.late_labels import KEEP_IDS
 from service.store.log import Log
 from service.store.scripts import CommitReply, OpenReply
 
+#: Bytes of settings after which a page of the list ends: labels and a reference point may be long.
+PAGE = 1 << 20
 #: A learner of at most so many bytes is replayed in no time; a larger one leaves the event loop.
 BRIEF = 4096
 
@@ -164,8 +166,8 @@ class Store:
     async def page(self, limit: int, cursor: str | None) -> tuple[list[Listed], str | None]:
         """Sessions, newest first, and where to go on. Those that are gone are taken off the list as they are met."""
         since, last = _cursor(cursor)
-        found: list[Listed] = []
-        while len(found) < limit:
+        found, weight = list[Listed](), 0
+        while len(found) < limit and weight < PAGE:
             span = (sessions_key(), since, "-inf", "WITHSCORES", "LIMIT", 0, limit + 32)
             flat = await self._connection.call("ZREVRANGEBYSCORE", *span)
             pairs = [(float(flat[i + 1]), flat[i].decode()) for i in range(0, len(flat), 2)]
@@ -183,7 +185,8 @@ class Store:
                     found.append(codec.read_listed(fields))
                 except (ValueError, KeyError, TypeError):  # damaged: its own address says so; the others are shown
                     continue
-                if len(found) == limit:
+                weight += len(fields[0])
+                if len(found) == limit or weight >= PAGE:
                     break
         assert last is not None
         return found, f"{last[0]!r}:{last[1]}"

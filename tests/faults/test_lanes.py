@@ -11,6 +11,7 @@ import pytest
 
 from service import ingest, telemetry
 from service.process.private_store import EmbeddedServer
+from service.sessions.apply import apply as apply_truly
 from service.sessions.requests import Request
 from service.sessions.rows import Batch
 from tests.storing import storing
@@ -22,14 +23,14 @@ def request(i: int) -> Request:
 
 def test_who_waits_behind_a_memory_error_is_served(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first commit carries one request and runs out of memory; nine more have come by then, and two of its key"""
-    true, calls = ingest.apply, 0
+    calls = 0
 
     def apply(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise MemoryError("forced")
-        return true(*arguments)
+        return apply_truly(*arguments)
 
     async def run() -> list[Any]:
         async with storing(server.url) as parts:

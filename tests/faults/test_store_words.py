@@ -75,8 +75,8 @@ def test_any_word_of_the_store_is_503_and_passes(own: Running, word: str) -> Non
             assert http.get("/health/ready").status_code == 503  # a replica says READONLY to a write
             assert http.get("/health/live").status_code == 200
         retry(lambda: http.get("/health/ready"), 200)
-        for label in (1, -1):
-            retry(lambda label=label: http.post(f"/sessions/{sid}/observe", json={**point, "label": label}), 200)
+        both = {"points": [[0.1, 0.2], [-0.1, 0.2]], "labels": [1, -1]}
+        retry(lambda: http.post(f"/sessions/{sid}/observe", json=both), 200)
         fit = retry(lambda: http.post(f"/sessions/{sid}/fits", json={"margin": "soft"}), 202).headers["location"]
         wait_until(lambda: http.get(fit).json()["status"] in ("done", "failed"))
         assert fit_workers(own) == [worker]
