@@ -364,7 +364,7 @@ def test_an_agent_counts_once() -> None:
 
 
 def test_a_few_posts_do_not_take_an_estimate_down_for_good() -> None:
-    """Whoever stays a hair below the threshold can halve it, a post each; rational agents then outvote or outlive that"""
+    """Who stays a hair below the threshold halves it, a post each; rational agents then outvote or outlive that"""
     rng, truth, state = np.random.default_rng(0), 0.5, estimating(4.0)
     for i in range(3):
         state = stays(state, 1e-6, 0.1 + 0.01 * i)

@@ -16,9 +16,10 @@ from service.api.schemas import LogPage, Model
 from service.api.writing import dump, offload
 from service.errors import InvalidParameter, LogTrimmed
 from service.sessions import rows
+from service.sessions.published import published
 from service.sessions.records import Loaded
 from service.sessions.rows import Batch
-from service.sessions.spec import Spec, published
+from service.sessions.spec import Spec
 
 router = APIRouter(tags=["log"], dependencies=[Depends(stamp)])
 #: Points of one page at the most, and numbers.

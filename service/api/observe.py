@@ -16,7 +16,7 @@ from service.api.context import Context
 from service.api.formats import media_type, read_labelled
 from service.api.front import headers_of, read_body
 from service.api.writing import LARGE, MOST, dump, offload, require_bounded
-from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable
+from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, UnknownLabel
 from service.sessions.requests import Answer, Request
 from service.sessions.rows import Indices
 from service.sessions.spec import Spec
@@ -25,23 +25,23 @@ from service.sessions.spec import Spec
 async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
     sid, headers, query = scope["path_params"]["id"], headers_of(scope), scope["query_string"]
     kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
-    columns = wants_columns(query) if query else True
+    columns, probabilities = wants(query) if query else (True, False)
     body = await read_body(headers, receive, kind, here.settings)
     spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
     large = len(body) > LARGE
-    batch = await asyncio.to_thread(read_labelled, body, kind, spec) if large else read_labelled(body, kind, spec)
+    try:
+        batch = await asyncio.to_thread(read_labelled, body, kind, spec) if large else read_labelled(body, kind, spec)
+    except UnknownLabel:  # it may have been added by another worker
+        spec = (await here.ingest.current(sid)).spec
+        batch = await offload(len(body), read_labelled, body, kind, spec)
     if len(batch) * len(spec.labels) > MOST:
         require_bounded(spec, len(batch), columns=columns, instead="ask with ?reply=summary, or send fewer at once")
     key = idempotency_key(headers) if "idempotency-key" in headers else None
-    mark = b"" if key is None else await offload(len(body), fingerprint, body, kind, columns)
+    mark = b"" if key is None else await offload(len(body), fingerprint, body, kind, query)
     version = _if_match(headers["if-match"]) if "if-match" in headers else None
-    answer = await here.ingest.observe(sid, Request(batch, mark, key, version, columns))
-    told = (
-        await asyncio.to_thread(answered, spec, batch.indices, answer)
-        if large
-        else answered(spec, batch.indices, answer)
-    )
-    return told, await acknowledge(here, answer)
+    answer = await here.ingest.observe(sid, Request(batch, mark, key, version, columns, probabilities))
+    told = (spec, batch.indices, answer)
+    return await asyncio.to_thread(answered, *told) if large else answered(*told), await acknowledge(here, answer)
 
 
 async def acknowledge(here: Context, answer: Answer) -> dict[str, str]:
@@ -70,24 +70,29 @@ def answered(spec: Spec, indices: Indices, answer: Answer, **more: Any) -> bytes
             "scores": answer.scores,
             "correct": decided == indices[: answer.accepted],
         }
+        if answer.probabilities is not None:
+            columns["probabilities"] = answer.probabilities
     told = {**columns, "accepted": answer.accepted, "mistakes": answer.mistakes, "session": session, **more}
     small = answer.scores is None or answer.scores.size <= LARGE
     return orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY) if small and not more else dump(told)
 
 
-def fingerprint(body: bytes, kind: str, columns: bool) -> bytes:
+def fingerprint(body: bytes, kind: str, query: bytes) -> bytes:
     """What a key belongs to: the body, and how it was to be read and answered (SHA is in the processor)"""
-    mark = sha256(f"{kind} {columns} ".encode())
+    mark = sha256(kind.encode() + b" " + query + b" ")
     mark.update(body)
     return mark.digest()[:16]
 
 
-def wants_columns(query: bytes) -> bool:
-    """Whether the answer has columns: ?reply=summary leaves them out"""
-    reply = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("reply", ["columns"])[-1]
+def wants(query: bytes) -> tuple[bool, bool]:
+    """Whether the answer has columns: ?reply=summary leaves them out; and ?probabilities=true among them"""
+    asked = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+    reply, sure = asked.get("reply", ["columns"])[-1], asked.get("probabilities", ["false"])[-1]
     if reply not in ("columns", "summary"):
         raise InvalidRequest(f"reply is {reply!r}; it may be columns or summary", parameter="reply")
-    return reply == "columns"
+    if sure not in ("true", "false"):
+        raise InvalidRequest(f"probabilities is {sure!r}; it may be true or false", parameter="probabilities")
+    return reply == "columns", sure == "true"
 
 
 def _if_match(tag: str) -> int:

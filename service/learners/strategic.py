@@ -12,11 +12,12 @@ A point within TOLERANCE·max(α, r) of it therefore scores 0: it is positive, a
 Score: σ_p⟨w,v⟩/‖w‖ − α, the signed distance to the threshold in the tangent space at p.
 
 Unknown α: an agent that stays a distance e below the threshold proves α ≤ e, else it would have moved. Start high, and
-let α be the m-th smallest such e among the newest stays, m = EVIDENCE + stays/SHARE: fewer irrational agents than that do
-not corrupt it, and more of them are outvoted as others stay. Stays are kept in two generations of STAYS each, so that
-every one expires. An agent is known by its distance r from p and counts once a generation. α falls at most by half with
-a stay; a stay that would have it fall further is a jump, and counted. While agents are rational α is never
-underestimated. Only points that answered this very classifier prove anything: those observed with `until_change`.
+let α be the m-th smallest such e among the newest stays, m = EVIDENCE + stays/SHARE: fewer irrational agents than that
+do not corrupt it, and more of them are outvoted as others stay. Stays are kept in two generations of STAYS each, so
+that every one expires. An agent is known by its distance r from p and counts once a generation. With a stay α falls to
+its own e, and by half, at most; one that is nearer than half of α is a jump, and counted. While agents are rational α
+is never underestimated. Only points that answered this very classifier prove anything: those observed with
+`until_change`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,17 @@ from numpy.typing import ArrayLike
 from service.errors import InvalidParameter
 from service.geometry import RADIUS_LIMIT, Array, distance, require_ball
 from service.learners import loops
-from service.learners.contract import Outcome, Settings, Signs, sign_labels, signs, unit_point, unit_points, weights
+from service.learners.contract import (
+    Outcome,
+    Settings,
+    Signs,
+    reference_of,
+    sign_labels,
+    signs,
+    unit_point,
+    unit_points,
+    weights,
+)
 
 #: How near to the threshold, relative to max(α, r), is on it. The round trip above loses at most 1e-10 of it.
 TOLERANCE = 1e-9
@@ -93,7 +104,7 @@ def known_budget(state: State) -> dict[str, Any]:
 
 def first(settings: Settings) -> State:
     """The state that a session begins with"""
-    return init(settings.reference, c=settings.curvature, budget=settings.budget, estimate=settings.estimate)
+    return init(reference_of(settings), c=settings.curvature, budget=settings.budget, estimate=settings.estimate)
 
 
 def score(state: State, X: ArrayLike) -> Array:

@@ -131,6 +131,8 @@ def _export(settings: Settings) -> None:
         text = ",".join(value) if isinstance(value, list) else str(value)
         if value is not None:
             os.environ[f"HOROCYCLE_{name.upper()}"] = text
+    # A refit runs beside the event loop: BLAS threads that spin for a core would cost it more than they give.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _run_workers(settings: Settings, listening: socket.socket, running: ExitStack) -> None:

@@ -33,11 +33,14 @@ import json, sys, httpx
 with httpx.Client(base_url=sys.argv[1], timeout=120) as http:
     for asked in map(json.loads, sys.stdin):
         body = open(asked["body"], "rb").read() if asked["body"] else None
-        with http.stream(asked["verb"], asked["path"], content=body, headers=asked["headers"]) as answer:
-            size, first = 0, b""
-            for part in answer.iter_raw():
-                size, first = size + len(part), first or part
-        print(answer.status_code, size, first[:300] if answer.status_code >= 400 else b"", flush=True)
+        try:
+            with http.stream(asked["verb"], asked["path"], content=body, headers=asked["headers"]) as answer:
+                size, first = 0, b""
+                for part in answer.iter_raw():
+                    size, first = size + len(part), first or part
+            print(answer.status_code, size, first[:300] if answer.status_code >= 400 else b"", flush=True)
+        except httpx.TransportError as error:
+            print(0, repr(error), flush=True)
 """
 
 
