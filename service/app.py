@@ -41,6 +41,7 @@ from service.errors import (
 from service.fits.fork import Forker
 from service.ingest import Ingest
 from service.settings import Settings
+from service.store.api_keys import ApiKeys
 from service.store.connection import Connection
 from service.store.fit_queue import FitQueue
 from service.store.follower import Follower
@@ -73,7 +74,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         ingest = Ingest(store, log, late, Refits(connection), queue=settings.queue, patience=settings.deadline)
         fits, forker, follower = FitQueue(connection), Forker(connection), Follower(connection)
         streams = Streams(settings.event_streams)
-        app.state.context = Context(settings, connection, store, log, late, fits, forker, follower, ingest, streams)
+        keys = ApiKeys(connection)
+        app.state.context = Context(
+            settings, connection, store, log, late, fits, forker, follower, ingest, streams, keys
+        )
         _close_on_signal(streams)
         yield
         await follower.close()
@@ -82,6 +86,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app = App(
         HOT,
         door=Door(own_hosts(settings.host, settings.hosts), settings.origins),
+        keys=settings.with_keys,
         access_log=settings.access_log,
         title="Horocycle",
         version=__version__,

@@ -190,6 +190,11 @@ class NotConverged(InvalidInput):
         self.gap, self.iterations = gap, iterations
 
 
+def outer(session: str) -> str:
+    """A session's id as its tenant knows it: the store's has the tenant before it"""
+    return session.rpartition("~")[2]
+
+
 class Unauthenticated(HorocycleError):
     pass
 
@@ -217,17 +222,17 @@ class CrossSite(HorocycleError):
 
 class UnknownSession(HorocycleError):
     def __init__(self, session: str) -> None:
-        super().__init__(f"there is no session {session!r}", session=session)
+        super().__init__(f"there is no session {outer(session)!r}", session=outer(session))
 
 
 class SessionGone(HorocycleError):
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} has ended or expired", session=session)
+        super().__init__(f"session {outer(session)!r} has ended or expired", session=outer(session))
 
 
 class SessionExists(HorocycleError):
     def __init__(self, session: str) -> None:
-        super().__init__(f"the id {session!r} is taken, or was once", session=session)
+        super().__init__(f"the id {outer(session)!r} is taken, or was once", session=outer(session))
 
 
 class UnknownFit(HorocycleError):
@@ -257,7 +262,7 @@ class MethodNotAllowed(HorocycleError):
 class SessionReplaying(HorocycleError):
     def __init__(self, session: str, status: str) -> None:
         why = "is still being replayed: wait until its status is live" if status == "replaying" else "failed: end it"
-        super().__init__(f"the fork {session!r} {why}", session=session)
+        super().__init__(f"the fork {outer(session)!r} {why}", session=outer(session))
 
 
 class LogTrimmed(HorocycleError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -24,6 +24,8 @@ def _store_url(value: Any) -> Any:
     return value
 
 
+#: Addresses and names of this machine alone
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 #: Words with commas between
 Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
 
@@ -58,6 +60,14 @@ class Settings(BaseSettings):
     )
     header_seconds: float = Field(default=10.0, gt=0, description="seconds to wait for headers, or for more of a body")
     body_seconds: float = Field(default=60.0, gt=0, description="seconds a body may take, or nobody reads an answer")
+    keys: Literal["auto", "on", "off"] = Field(
+        default="auto", description="API keys: on, off, or auto: on unless it listens on loopback"
+    )
     hosts: Listed = Field(default=(), description="names in the Host header beside loopback and `host`; *: any")
     origins: Listed = Field(default=(), description="web pages that may call, as https://example.org")
     access_log: bool = Field(default=False, description="log every request, as JSON, on stderr")
+
+    @property
+    def with_keys(self) -> bool:
+        """Whether API keys are asked for. Off loopback they are, unless that was said to be off"""
+        return self.keys == "on" or (self.keys == "auto" and self.host not in LOOPBACK)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 import httpx
 
@@ -46,11 +47,14 @@ class Running:
 
 
 @contextmanager
-def service(data: Path, *, workers: int = 1, port: str = "0", **environment: str) -> Iterator[Running]:
+def service(
+    data: Path, *, workers: int = 1, port: str = "0", stderr: IO[str] | None = None, **environment: str
+) -> Iterator[Running]:
     """Run it on a free port until the block ends; it must end by itself when told to."""
     command = [sys.executable, "-m", "service", "serve", "--port", port, "--data", str(data), "--workers", str(workers)]
     unset = {k: v for k, v in os.environ.items() if k != "REDIS_URL" and not k.startswith("HOROCYCLE_")}
-    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**unset, **environment})
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": stderr}
+    launcher = subprocess.Popen(command, text=True, env={**unset, **environment}, **streams)
     try:
         assert launcher.stdout is not None
         first = launcher.stdout.readline()

@@ -249,3 +249,18 @@ def test_many_ids_are_asked_about_in_turn(
     found = asyncio.run(asked())
     assert [each.status for each in found] == ["waiting", "unknown"] * 10
     assert [each.point for each in found[::2]] == [x.tobytes() for x in X]
+
+
+def test_points_that_wait_are_bounded_in_bytes(http: httpx.Client) -> None:
+    """Of 4,096 dimensions some 2,000 may wait: 64 MiB, whatever waiting_points says"""
+    sid = opened(http, {"dimension": 4096, "algorithm": "perceptron", "reference": "origin"})
+    row = "[" + ",".join(["0"] * 4096) + "]"
+
+    def ask(first: int, count: int) -> httpx.Response:
+        ids = ",".join(str(i) for i in range(first, first + count))
+        body = '{"points":[' + ",".join([row] * count) + '],"ids":[' + ids + "]}"
+        return http.post(f"/sessions/{sid}/predict", content=body, headers={"content-type": "application/json"})
+
+    answers = [ask(250 * i, 250) for i in range(9)]
+    assert [answer.status_code for answer in answers] == [200] * 8 + [429]
+    assert answers[-1].json()["limit"] == (64 << 20) // (8 * 4096 + 600)

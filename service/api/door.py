@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from service.errors import CrossSite, UnknownHost
+from service.settings import LOOPBACK
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 WILDCARD = ("", "0.0.0.0", "::")
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Asked for by address, by whoever watches over the process.

@@ -16,7 +16,7 @@ from service.api.context import Context, context, stamp
 from service.api.formats import JSON, NPY, RAW, load_json, media_type, read_labelled
 from service.api.schemas import Fit, FitList, FitRequest, Promote, Session
 from service.batch.classifier import Classifier
-from service.errors import InvalidRequest, MalformedBody, UnknownField
+from service.errors import InvalidRequest, MalformedBody, UnknownField, outer
 from service.sessions import recipes, rows
 from service.sessions.changes import with_promotion
 from service.sessions.showing import shown
@@ -53,7 +53,7 @@ async def ask(
         raise InvalidRequest("fields come in a JSON body or in the query, not in both", parameter=beside)
     asked = _asked(load_json(body) if told else _query(request))
     fit, mark = name_of(key), await asyncio.to_thread(_fingerprint, asked, kind, body)
-    response.headers["Location"] = f"/sessions/{id}/fits/{fit}"
+    response.headers["Location"] = f"/sessions/{outer(id)}/fits/{fit}"
     if key is not None and await here.fits.known(id, fit, mark):
         response.headers["Idempotency-Replayed"] = "true"
         return await here.fits.look(id, fit)

@@ -24,6 +24,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from service import telemetry
+from service.api.admission import admit
 from service.api.context import Context
 from service.api.door import HEADERS, POLICY, Door
 from service.api.formats import TEXT
@@ -51,10 +52,16 @@ class App(FastAPI):
     """FastAPI behind its front. `hot`: paths, methods and handlers"""
 
     def __init__(
-        self, hot: Sequence[tuple[str, Sequence[str], Handler]], *, door: Door, access_log: bool, **fields: Any
+        self,
+        hot: Sequence[tuple[str, Sequence[str], Handler]],
+        *,
+        door: Door,
+        keys: bool,
+        access_log: bool,
+        **fields: Any,
     ) -> None:
         super().__init__(**fields)
-        self._door, self._access_log, own = door, access_log, os.urandom(4).hex()
+        self._door, self._keys, self._access_log, own = door, keys, access_log, os.urandom(4).hex()
         self._names = (f"{own}{number:08x}".encode() for number in count(1))
         self._series: dict[tuple[str, str, int], tuple[Any, Any]] = {}
         self._hot = [
@@ -69,7 +76,7 @@ class App(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await super().__call__(scope, receive, send)
+            return await self._other(scope, receive, send)
         if self._cors is not None and scope.setdefault("cors", self._cors) is not None:
             scope["cors"] = None  # it calls this again
             return await self._cors(scope, receive, send)
@@ -78,20 +85,26 @@ class App(FastAPI):
         given = headers.get("x-request-id", "")
         name = given.encode("latin-1") if given and NAME.fullmatch(given) else next(self._names)
         token = request_id.set(name.decode())
-        began, status = time.perf_counter(), 500
+        began, status, rates = time.perf_counter(), 500, list[tuple[bytes, bytes]]()
 
         async def named(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status, told = message["status"], message["headers"]
                 policy = () if any(key == POLICY[0] for key, _ in told) else (POLICY,)
-                message["headers"] = [*told, *HEADERS, *policy, (b"x-request-id", name)]
+                message["headers"] = [*told, *HEADERS, *policy, *rates, (b"x-request-id", name)]
             await send(message)
 
         try:
             if headers.get("host") not in self._door.known or "origin" in headers or "sec-fetch-site" in headers:
                 try:
                     self._door.check(scope["method"], scope["path"], headers)
+                except HorocycleError as error:
+                    return await respond(error)(scope, receive, named)
+            if self._keys:
+                try:
+                    left = await admit(self.state.context, scope, headers)
+                    rates += [(name.encode(), value.encode()) for name, value in left.items()]
                 except HorocycleError as error:
                     return await respond(error)(scope, receive, named)
             for route, handler in self._hot:
@@ -103,6 +116,19 @@ class App(FastAPI):
         finally:
             self._count(scope, status, time.perf_counter() - began)
             request_id.reset(token)
+
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket passes the same door, as something that writes; the rest is for FastAPI"""
+        if scope["type"] == "websocket":
+            try:
+                self._door.check("GET", scope["path"], headers_of(scope), writes=True)
+                if self._keys:
+                    await admit(self.state.context, scope, headers_of(scope))
+            except HorocycleError as error:
+                await receive()
+                log.info("a WebSocket was refused: %s", error.detail)
+                return await send({"type": "websocket.close", "code": 1008, "reason": error.detail[:100]})
+        await super().__call__(scope, receive, send)
 
     async def _answer(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
         try:

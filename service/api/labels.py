@@ -6,6 +6,7 @@ import numpy as np
 import orjson
 from starlette.types import Receive, Scope
 
+from service.api.admission import charge_points
 from service.api.bodies import idempotency_key
 from service.api.context import Context
 from service.api.formats import JSON, NDJSON, LateLabels, media_type, read_labels
@@ -32,6 +33,7 @@ async def labels(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, 
         spec = (await here.ingest.current(sid)).spec
         late = await offload(len(body), read_labels, body, kind, spec)
     require_bounded(spec, len(late.ids), columns=columns, instead="ask with ?reply=summary, or send fewer at once")
+    await charge_points(here, scope, len(late.ids))
     key = idempotency_key(headers)
     request = Request(
         rows.empty(spec.dimension),

@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 from starlette.types import Receive, Scope
 
+from service.api.admission import charge_points
 from service.api.bodies import idempotency_key
 from service.api.context import Context
 from service.api.formats import media_type, read_labelled
@@ -36,6 +37,8 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
         batch = await offload(len(body), read_labelled, body, kind, spec)
     if len(batch) * len(spec.labels) > MOST:
         require_bounded(spec, len(batch), columns=columns, instead="ask with ?reply=summary, or send fewer at once")
+    if "key" in scope:
+        await charge_points(here, scope, len(batch))
     key = idempotency_key(headers) if "idempotency-key" in headers else None
     mark = b"" if key is None else await offload(len(body), fingerprint, body, kind, query)
     version = _if_match(headers["if-match"]) if "if-match" in headers else None

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope
 
+from service.api.admission import tenant_in
 from service.api.context import Context
 from service.api.fits import fitted
 from service.api.formats import Question, media_type, read_points, read_query
@@ -18,6 +19,7 @@ from service.errors import InvalidRequest, StoreReadOnly, UnknownField
 from service.geometry import Array
 from service.learners import LEARNERS
 from service.sessions.records import Loaded
+from service.sessions.tenants import inner, outer
 
 
 async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
@@ -25,8 +27,8 @@ async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
         query = parse_qs(scope["query_string"].decode("utf-8"), keep_blank_values=True, errors="strict")
     except UnicodeDecodeError:
         raise InvalidRequest("the query is not UTF-8", parameter="x") from None
-    sid = scope["path_params"].get("id") or query.get("session", [""])[-1]
-    if not sid:
+    sid = scope["path_params"].get("id") or inner(tenant_in(scope), query.get("session", [""])[-1])
+    if not outer(sid):
         raise InvalidRequest("which session? ask with ?session=", parameter="session")
     for name in query:
         if name not in ("session", "x", "model"):

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from service.api.context import context, stamp
 from service.api.writing import offload
-from service.errors import AnswerTooLarge
+from service.errors import AnswerTooLarge, outer
 from service.sessions import snapshot
 from service.sessions.records import Kept
 
@@ -31,7 +31,7 @@ async def export(
     kept = await here.store.kept(id, points=points)
     body = await offload(retained + loaded.learner_bytes, _written, kept)
     response = Response(body, media_type="application/json")
-    response.headers["Content-Disposition"] = f'attachment; filename="{id}.json"'
+    response.headers["Content-Disposition"] = f'attachment; filename="{outer(id)}.json"'
     await stamp(request, response)
     return response
 

@@ -17,8 +17,8 @@ from service.sessions.spec import Spec
 LARGE = 1 << 15
 #: Numbers in one piece of an answer.
 PIECE = 1 << 15
-#: Numbers in all of it.
-MOST = 1 << 21
+#: Numbers in all of it; and scores that are made on the way, if they are not answered.
+MOST, UNTOLD = 1 << 21, 1 << 24
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,8 +33,10 @@ def require_bounded(
     spec: Spec, points: int, *, columns: bool = True, instead: str = "send fewer points at once"
 ) -> None:
     """Raise if an answer would have too many numbers: a score a point, or K of them for K > 2 classes"""
-    if columns and points * spec.columns > MOST:
-        raise AnswerTooLarge(f"{points} points with {spec.columns} scores each", MOST, instead)
+    limit = MOST if columns else UNTOLD
+    if points * spec.columns > limit:
+        what = instead if columns else "send fewer at once"
+        raise AnswerTooLarge(f"{points} points with {spec.columns} scores each", limit, what)
 
 
 def dump(value: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""The command line: `serve` runs the service, `doctor` checks this environment."""
+"""The command line: `serve` runs the service, `doctor` checks this environment, `keys` makes and ends API keys."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import redis
 from pydantic import ValidationError
 
 from service.errors import LaunchError, OldFormat
+from service.process.keys import add_options, keys
 from service.process.private_store import EmbeddedServer, find_server
 from service.process.serve import serve
 from service.process.store_format import FORMAT, connect, stored_format
@@ -25,12 +26,15 @@ PATIENCE = 3.0  # seconds that a store may take to answer each of the doctor's q
 def main(argv: list[str] | None = None) -> int:
     arguments = vars(_parser().parse_args(argv))
     command = arguments.pop("command")
+    given = {name: value for name, value in arguments.items() if name in OPTIONS and value is not None}
     try:
-        settings = Settings(**{name: value for name, value in arguments.items() if value is not None})
+        settings = Settings(**given)
     except ValidationError as error:
         for wrong in error.errors():
             sys.stderr.write(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg'].removeprefix('Value error, ')}\n")
         return 2
+    if command == "keys":
+        return keys(settings, arguments)
     return serve(settings) if command == "serve" else doctor(settings)
 
 
@@ -42,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         for option in OPTIONS:
             field = Settings.model_fields[option]
             command.add_argument(f"--{option.replace('_', '-')}", help=f"{field.description} ({field.default})")
+    add_options(commands.add_parser("keys", help="API keys: add, list, revoke"))
     return parser
 
 

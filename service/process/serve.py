@@ -219,6 +219,8 @@ def _banner(settings: Settings, port: int) -> None:
     store = "the configured store" if settings.redis_url else f"a private store in {settings.data}/"
     sys.stdout.write(f"Horocycle on {address} with {store}\n")
     sys.stdout.write(f"  docs  {address}/docs\n")
+    if settings.with_keys:
+        sys.stdout.write("  keys  are asked for: python -m service keys add\n")
     sys.stdout.write(f'  try   curl {address}/sessions --json \'{{"id": "demo", "dimension": 2}}\'\n')
     sys.stdout.flush()
 

@@ -30,6 +30,7 @@ from service.sessions.apply import replay_learner
 from service.sessions.records import Change, Entry, EntryId, Kept, Kind, Listed, Loaded
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
+from service.sessions.tenants import DEFAULT, tenant_of
 from service.store import codec, scripts
 from service.store.connection import Connection
 from service.store.keys import answers_key, blocks_key, born_key, log_key, session_keys, sessions_key, state_key
@@ -102,7 +103,7 @@ class Store:
     async def _list(self, spec: Spec) -> None:
         try:
             since = datetime.fromisoformat(spec.created_at).timestamp()
-            await self._connection.call("ZADD", sessions_key(), since, spec.id)
+            await self._connection.call("ZADD", sessions_key(tenant_of(spec.id)), since, spec.id)
         except (StoreUnavailable, StoreFull, StoreReadOnly) as error:  # they say that nothing was changed
             raise OutcomeUnknown from error
 
@@ -163,12 +164,12 @@ class Store:
             raise absent(sid, ended)
         await self.forget(sid)
 
-    async def page(self, limit: int, cursor: str | None) -> tuple[list[Listed], str | None]:
+    async def page(self, limit: int, cursor: str | None, tenant: str = DEFAULT) -> tuple[list[Listed], str | None]:
         """Sessions, newest first, and where to go on. Those that are gone are taken off the list as they are met."""
         since, last = _cursor(cursor)
         found, weight = list[Listed](), 0
         while len(found) < limit and weight < PAGE:
-            span = (sessions_key(), since, "-inf", "WITHSCORES", "LIMIT", 0, limit + 32)
+            span = (sessions_key(tenant), since, "-inf", "WITHSCORES", "LIMIT", 0, limit + 32)
             flat = await self._connection.call("ZREVRANGEBYSCORE", *span)
             pairs = [(float(flat[i + 1]), flat[i].decode()) for i in range(0, len(flat), 2)]
             pairs = [pair for pair in pairs if last is None or pair < last]
@@ -191,9 +192,13 @@ class Store:
         assert last is not None
         return found, f"{last[0]!r}:{last[1]}"
 
+    async def count(self, tenant: str) -> int:
+        """Sessions of a tenant, those included that expired since the list was last read"""
+        return int(await self._connection.call("ZCARD", sessions_key(tenant)))
+
     async def forget(self, sid: str) -> None:
         """Take a session that is gone off the list."""
-        await self._connection.call("ZREM", sessions_key(), sid)
+        await self._connection.call("ZREM", sessions_key(tenant_of(sid)), sid)
 
     # -------------------------------------------------------------------------------- commit
 
