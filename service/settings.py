@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from redis.connection import parse_url
 
@@ -60,12 +60,25 @@ class Settings(BaseSettings):
     )
     header_seconds: float = Field(default=10.0, gt=0, description="seconds to wait for headers, or for more of a body")
     body_seconds: float = Field(default=60.0, gt=0, description="seconds a body may take, or nobody reads an answer")
+    tls_certificate: Path | None = Field(
+        default=None, description="file of the certificate chain: HTTPS instead of HTTP"
+    )
+    tls_key: Path | None = Field(default=None, description="file of its private key")
     keys: Literal["auto", "on", "off"] = Field(
         default="auto", description="API keys: on, off, or auto: on unless it listens on loopback"
     )
     hosts: Listed = Field(default=(), description="names in the Host header beside loopback and `host`; *: any")
     origins: Listed = Field(default=(), description="web pages that may call, as https://example.org")
     access_log: bool = Field(default=False, description="log every request, as JSON, on stderr")
+
+    @model_validator(mode="after")
+    def _whole_tls(self) -> Settings:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key go together")
+        for path in (self.tls_certificate, self.tls_key):
+            if path is not None and not path.is_file():
+                raise ValueError(f"there is no file {path}")
+        return self
 
     @property
     def with_keys(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -48,7 +49,13 @@ class Running:
 
 @contextmanager
 def service(
-    data: Path, *, workers: int = 1, port: str = "0", stderr: IO[str] | None = None, **environment: str
+    data: Path,
+    *,
+    workers: int = 1,
+    port: str = "0",
+    stderr: IO[str] | None = None,
+    verify: ssl.SSLContext | bool = True,
+    **environment: str,
 ) -> Iterator[Running]:
     """Run it on a free port until the block ends; it must end by itself when told to."""
     command = [sys.executable, "-m", "service", "serve", "--port", port, "--data", str(data), "--workers", str(workers)]
@@ -60,7 +67,7 @@ def service(
         first = launcher.stdout.readline()
         assert first.startswith("Horocycle on http"), first
         running = Running(first.split()[2], data, launcher)
-        wait_until_ready(running.url)
+        wait_until_ready(running.url, verify=verify)
         yield running
     finally:
         launcher.send_signal(signal.SIGTERM)
@@ -73,11 +80,11 @@ def service(
             launcher.communicate()
 
 
-def wait_until_ready(url: str, seconds: float = 30.0) -> None:
+def wait_until_ready(url: str, seconds: float = 120.0, verify: ssl.SSLContext | bool = True) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            if httpx.get(f"{url}/health/ready", timeout=2).status_code == 200:
+            if httpx.get(f"{url}/health/ready", timeout=2, verify=verify).status_code == 200:
                 return
         except httpx.TransportError:
             pass

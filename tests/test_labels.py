@@ -227,11 +227,11 @@ def test_only_so_many_points_wait(small: Running) -> None:
         assert predict(http, sid, X[40:], ["free"]).status_code in (200, 429)
 
 
-def test_more_ids_than_redis_takes_arguments(http: httpx.Client) -> None:
+def test_more_ids_than_redis_takes_arguments_are_more_than_are_read(http: httpx.Client) -> None:
     sid, many = opened(http, {"dimension": 2, "reference": "origin"}), 350_000
     body = json.dumps({"points": [[0, 0]] * many, "ids": list(range(many))})
-    full = http.post(f"/sessions/{sid}/predict", content=body)
-    assert (full.status_code, full.json()["type"]) == (429, "/problems/rate-limited")
+    full = http.post(f"/sessions/{sid}/predict", content=body, headers={"content-type": "application/json"})
+    assert (full.status_code, full.json()["type"]) == (413, "/problems/body-too-large")
 
 
 def test_many_ids_are_asked_about_in_turn(

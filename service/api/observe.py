@@ -35,10 +35,10 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     except UnknownLabel:  # it may have been added by another worker
         spec = (await here.ingest.current(sid)).spec
         batch = await offload(len(body), read_labelled, body, kind, spec)
-    if len(batch) * len(spec.labels) > MOST:
+    if len(batch.X) * len(spec.labels) > MOST:
         require_bounded(spec, len(batch), columns=columns, instead="ask with ?reply=summary, or send fewer at once")
     if "key" in scope:
-        await charge_points(here, scope, len(batch))
+        await charge_points(here, scope, len(batch.X))
     key = idempotency_key(headers) if "idempotency-key" in headers else None
     mark = b"" if key is None else await offload(len(body), fingerprint, body, kind, query)
     version = _if_match(headers["if-match"]) if "if-match" in headers else None

@@ -117,11 +117,6 @@ def _restore(header: dict[str, Any], data: memoryview) -> tuple[Any, memoryview]
         values["members"], sizes["members"] = tuple(members), len(members)
     named = _FIELDS[kind]
     stored = header["fields"] if named else []
-    learner = LEARNERS[header["learner"]]
-    added = set(getattr(learner, "ADDED", ()))  # fields that states of an earlier version do not have
-    older = bool(added) and not added & {name for name, *_ in stored}
-    if older:
-        named = {name: field for name, field in named.items() if name not in added}
     if [(name, dtype) for name, dtype, _ in stored] != [(name, dtype) for name, (_, dtype, _) in named.items()]:
         raise StateCorrupt(f"the fields of the stored {header['learner']} are not its own")
     for (name, dtype, shape), (hint, _, axes) in zip(stored, named.values(), strict=True):
@@ -132,7 +127,7 @@ def _restore(header: dict[str, Any], data: memoryview) -> tuple[Any, memoryview]
         array = np.frombuffer(data, dtype=dtype, count=math.prod(shape)).reshape(shape).copy()
         values[name] = array if axes else hint(array.item())
         data = data[array.nbytes :]
-    return kind(**(learner.upgraded(values) if older else values)), data
+    return kind(**values), data
 
 
 def _digest(body: bytes) -> bytes:

@@ -73,20 +73,6 @@ class State:
 AXES = {"p": ("d",), "w": ("d",), "start": ("d",), "evidence": ("m",), "agents": ("m",)}
 
 
-#: Fields that came after version 0.2.
-ADDED = ("agents", "older", "newer", "cap", "jumps")
-
-
-def upgraded(values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a state as version 0.2 stored it, with the smallest distances and nothing else of the evidence"""
-    known = np.sort(values["evidence"])[:EVIDENCE]
-    evidence = np.full(2 * KEPT, np.inf)
-    evidence[: known.size] = known
-    stays = int(np.isfinite(known).sum())
-    more = {"agents": np.full(2 * KEPT, -1.0), "older": stays, "newer": 0, "cap": values["alpha"], "jumps": 0}
-    return {**values, "evidence": evidence, **more}
-
-
 def init(p: ArrayLike, *, budget: float, c: float = 1.0, estimate: bool = False, w: ArrayLike | None = None) -> State:
     """`budget` is α; with `estimate`, where its estimate starts: better too high than too low."""
     if not 0 < budget < math.inf:

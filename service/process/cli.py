@@ -31,7 +31,8 @@ def main(argv: list[str] | None = None) -> int:
         settings = Settings(**given)
     except ValidationError as error:
         for wrong in error.errors():
-            sys.stderr.write(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg'].removeprefix('Value error, ')}\n")
+            where = ".".join(map(str, wrong["loc"])) or "settings"
+            sys.stderr.write(f"{where}: {wrong['msg'].removeprefix('Value error, ')}\n")
         return 2
     if command == "keys":
         return keys(settings, arguments)

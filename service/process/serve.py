@@ -146,6 +146,9 @@ def _run_workers(settings: Settings, listening: socket.socket, running: ExitStac
         log_level="warning",
         access_log=False,
         proxy_headers=False,  # no code here uses the client's address
+        server_header=False,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
         timeout_graceful_shutdown=GRACE,
         timeout_worker_healthcheck=HEALTH_TIMEOUT,
     )
@@ -215,7 +218,7 @@ def _fit_worker() -> Iterator[None]:
 
 
 def _banner(settings: Settings, port: int) -> None:
-    address = f"http://{settings.host}:{port}"
+    address = f"http{'s' if settings.tls_certificate else ''}://{settings.host}:{port}"
     store = "the configured store" if settings.redis_url else f"a private store in {settings.data}/"
     sys.stdout.write(f"Horocycle on {address} with {store}\n")
     sys.stdout.write(f"  docs  {address}/docs\n")
