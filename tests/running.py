@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import ssl
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import httpx
 
@@ -53,11 +52,11 @@ def service(
     *,
     workers: int = 1,
     port: str = "0",
-    stderr: IO[str] | None = None,
-    verify: ssl.SSLContext | bool = True,
+    stderr: Any = None,
+    verify: Any = True,
     **environment: str,
 ) -> Iterator[Running]:
-    """Run it on a free port until the block ends; it must end by itself when told to."""
+    """Run it on a free port until the block ends; it must end by itself when told to. `stderr`: a file; `verify`: httpx's"""
     command = [sys.executable, "-m", "service", "serve", "--port", port, "--data", str(data), "--workers", str(workers)]
     unset = {k: v for k, v in os.environ.items() if k != "REDIS_URL" and not k.startswith("HOROCYCLE_")}
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": stderr}
@@ -80,7 +79,7 @@ def service(
             launcher.communicate()
 
 
-def wait_until_ready(url: str, seconds: float = 120.0, verify: ssl.SSLContext | bool = True) -> None:
+def wait_until_ready(url: str, seconds: float = 120.0, verify: Any = True) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:

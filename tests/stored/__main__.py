@@ -1,4 +1,4 @@
-"""python -m tests.stored: writes the file of the format that the code has now, beside this one. Never write one again."""
+"""python -m tests.stored: writes the file of the format that the code has now. One that was released stays as it is."""
 
 from __future__ import annotations
 
