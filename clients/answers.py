@@ -273,11 +273,21 @@ class Model:
 
 
 @dataclass(frozen=True)
+class ErrorRate:
+    """The mean error rate is between low and high, with probability `level` at all times at once"""
+
+    estimate: float | None
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True)
 class Certificate:
     """Mistakes so far beside the proven bounds. For K > 2 labels every class has a proof of its own."""
 
     updates: int
-    radius: float
+    radius: float | None  # of lifted points; without a reference point there is none
     margin: float | None
     bound: float | None
     largest_margin: float | None
@@ -287,11 +297,21 @@ class Certificate:
     mistakes: int | None = None
     observed: int | None = None
     classes: tuple[Certificate, ...] | None = None
+    error_rate: ErrorRate | None = None
+    vote: dict[str, Any] | None = None  # of auto: mistakes of the vote, their bound, the members' mistakes
+    hinge: dict[str, float] | None = None  # with loss="hinge": a bound without a margin
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, document: Document) -> Certificate:
         classes = document.get("classes")
-        return build(cls, document, classes=None if classes is None else tuple(build(cls, each) for each in classes))
+        return build(
+            cls,
+            document,
+            classes=None if classes is None else tuple(build(cls, each) for each in classes),
+            error_rate=build(ErrorRate, document["error_rate"]),
+            notes=tuple(document["notes"]),
+        )
 
 
 @dataclass(frozen=True)

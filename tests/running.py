@@ -56,7 +56,7 @@ def service(
     verify: Any = True,
     **environment: str,
 ) -> Iterator[Running]:
-    """Run it on a free port until the block ends; it must end by itself when told to. `stderr`: a file; `verify`: httpx's"""
+    """Run it on a free port until the block ends; it must end by itself when told to."""
     command = [sys.executable, "-m", "service", "serve", "--port", port, "--data", str(data), "--workers", str(workers)]
     unset = {k: v for k, v in os.environ.items() if k != "REDIS_URL" and not k.startswith("HOROCYCLE_")}
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": stderr}

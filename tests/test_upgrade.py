@@ -27,7 +27,7 @@ def restore(client: redis.Redis, key: str, kind: str, value: Any) -> None:
         client.hset(key, mapping={b64decode(name): b64decode(each) for name, each in value.items()})
     elif kind == "stream":
         for id, fields in value:
-            client.execute_command("XADD", key, id, *(b64decode(part) for pair in fields for part in pair))
+            client.xadd(key, {b64decode(name): b64decode(each) for name, each in fields}, id=id)
     elif kind == "zset":
         client.zadd(key, {b64decode(member): score for member, score in value})
     else:

@@ -1,7 +1,8 @@
 """The published classifier: all that an agent needs to respond to it, in the words of GET /sessions/{id}/model.
 
 What a model has follows from its features:
-    lift         weights at a reference point p, K×d for K classes: sign⟨w,z⟩, z = lift(p, x)
+    lift         weights at a reference point p, K×d for K classes: sign⟨w,z⟩, z = lift(p, x). Of K classes the largest
+                 signed distance δ decides, or, begun from a fit, the largest scale·sinh δ + offset (one_vs_rest.py)
     tangent      of strategic: ⟨w,v⟩/‖w‖ against the threshold, v = log_p(x). Of gaussian: a normal a class, no weights
     hyperboloid  weights in Minkowski's form, time first
     hemisphere   d+2 weights, K×(d+2) for K classes: sign or argmax of ⟨w,φ⟩. Of a softmax they are log odds, or logits
@@ -34,6 +35,7 @@ def published(spec: Spec, state: Any) -> dict[str, Any]:
         "sigma": None,
         "budget": None,
         "threshold": None,
+        "scales": None,
         "classes": None,
         "temperature": None,
         "members": None,
@@ -53,7 +55,11 @@ def _learned(spec: Spec, state: Any, points: list[list[float]] | None) -> dict[s
     members = (state,) if spec.binary else state.members
     sigmas = [2.0] if points is None else [2 / (1 - float(m.p @ m.p)) for m in members[: len(points)]]
     budget = state.alpha / math.sqrt(spec.curvature) if spec.algorithm == "strategic" else None
+    scaled = getattr(state, "scale", np.zeros(0))
     return {
+        "scales": None
+        if not len(scaled)
+        else {"scale": scaled.tolist(), "offset": state.offset.tolist(), "tangent": state.tangent},
         "weights": members[0].w.tolist() if spec.binary else [member.w.tolist() for member in members],
         "sigma": sigmas[0] if len(sigmas) == 1 else sigmas,
         "budget": budget,
