@@ -1,7 +1,8 @@
 """The live page under 3,000 points a second for a minute, in headless Chromium: frames a second, and memory.
 
-`python -m benchmarks.page`. A client streams 30 commits of 100 points a second to a session of two classes, and to one of
-ten (`auto`, regions); the page draws what comes. Frames are those the page painted; the heap is V8's after a collection.
+`python -m benchmarks.page`. A client streams 30 commits of 100 points a second to a session of two classes, and to one
+of ten (`auto`, regions); the page draws what comes. Frames are those the page painted; the heap is V8's after a
+collection.
 Chromium draws without a GPU here, on the cores that the service and the client use too.
 """
 

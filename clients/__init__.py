@@ -5,8 +5,10 @@ from clients import Client
 
 from clients.client import AsyncClient, Client
 from clients.problems import (
+    AnswerTooLarge,
     BinaryOnly,
     BodyTooLarge,
+    CrossSite,
     DimensionMismatch,
     EmptyBatch,
     EmptyClass,
@@ -15,6 +17,7 @@ from clients.problems import (
     FitNotReady,
     HorocycleError,
     IdReused,
+    InternalError,
     InvalidInput,
     InvalidParameter,
     InvalidRequest,
@@ -34,6 +37,7 @@ from clients.problems import (
     PointOutsideBall,
     Problem,
     RateLimited,
+    ScopeMissing,
     SessionExists,
     SessionGone,
     SessionQuota,
@@ -50,6 +54,7 @@ from clients.problems import (
     UnexpectedAnswer,
     UnknownField,
     UnknownFit,
+    UnknownHost,
     UnknownLabel,
     UnknownRoute,
     UnknownSession,
@@ -59,10 +64,12 @@ from clients.problems import (
 )
 
 __all__ = [
+    "AnswerTooLarge",
     "AsyncClient",
     "BinaryOnly",
     "BodyTooLarge",
     "Client",
+    "CrossSite",
     "DimensionMismatch",
     "EmptyBatch",
     "EmptyClass",
@@ -71,6 +78,7 @@ __all__ = [
     "FitNotReady",
     "HorocycleError",
     "IdReused",
+    "InternalError",
     "InvalidInput",
     "InvalidParameter",
     "InvalidRequest",
@@ -90,6 +98,7 @@ __all__ = [
     "PointOutsideBall",
     "Problem",
     "RateLimited",
+    "ScopeMissing",
     "SessionExists",
     "SessionGone",
     "SessionQuota",
@@ -106,6 +115,7 @@ __all__ = [
     "UnexpectedAnswer",
     "UnknownField",
     "UnknownFit",
+    "UnknownHost",
     "UnknownLabel",
     "UnknownRoute",
     "UnknownSession",

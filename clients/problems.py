@@ -6,17 +6,18 @@ HorocycleError
 │   │   ├── MalformedBody  BodyTooLarge  UnsupportedMediaType  UnknownField  InvalidRequest  InvalidParameter
 │   │   ├── EmptyBatch  PointOutsideBall  NonFinite  NotANumber  DimensionMismatch  LengthMismatch
 │   │   ├── UnknownLabel  BinaryOnly  IdReused  InvalidSnapshot
-│   │   └── EmptyClass  TooManyPoints  NotSeparable  NotConverged
+│   │   └── EmptyClass  TooManyPoints  AnswerTooLarge  NotSeparable  NotConverged
 │   ├── UnknownSession  SessionGone  SessionExists  SessionReplaying
 │   ├── LogTrimmed               the log no longer goes back to this position
 │   ├── UnknownFit  FitNotReady  FitFailed
-│   ├── UnknownRoute  MethodNotAllowed  Unauthenticated
+│   ├── UnknownRoute  MethodNotAllowed
+│   ├── Unauthenticated  ScopeMissing  UnknownHost  CrossSite
 │   ├── StaleModel               the model that these points respond to is no longer the current one
 │   ├── KeyReused                an idempotency key with another body
 │   ├── TryLater                 retried, without success
 │   │   ├── RateLimited  SessionQuota
 │   │   └── StoreUnavailable  StoreFull  StoreReadOnly  OutcomeUnknown
-│   └── StateCorrupt
+│   └── StateCorrupt  InternalError
 ├── Unreachable                  no response to any attempt
 ├── UnexpectedAnswer             an answer, but not one of Horocycle: is the address right?
 ├── WentBackwards                the service is behind what it acknowledged before: a failover lost something
@@ -159,6 +160,10 @@ class TooManyPoints(InvalidInput):
     limit: int
 
 
+class AnswerTooLarge(InvalidInput):
+    limit: int
+
+
 class NotSeparable(InvalidInput):
     """`witness`: convex weights, by index, of a combination of the signed points that is zero"""
 
@@ -224,6 +229,18 @@ class Unauthenticated(Problem):
     pass
 
 
+class ScopeMissing(Problem):
+    scope: str
+
+
+class UnknownHost(Problem):
+    host: str
+
+
+class CrossSite(Problem):
+    origin: str
+
+
 class StaleModel(Problem):
     """`version` is that of the classifier now."""
 
@@ -264,6 +281,10 @@ class OutcomeUnknown(TryLater):
 
 
 class StateCorrupt(Problem):
+    pass
+
+
+class InternalError(Problem):
     pass
 
 

@@ -17,7 +17,7 @@ from service.api.context import Context, context, stamp
 from service.api.formats import JSON, NPY, RAW, load_json, media_type, read_labelled
 from service.api.schemas import Fit, FitList, FitRequest, Promote, Promoted
 from service.batch.classifier import Classifier
-from service.errors import InvalidRequest, MalformedBody, UnknownField
+from service.errors import InvalidRequest, MalformedBody, UnknownField, outer
 from service.sessions import recipes, rows
 from service.sessions.changes import with_promotion
 from service.sessions.promotion import agreement
@@ -46,15 +46,16 @@ async def ask(
     the body is empty or holds points, as query parameters. A job: look at it until it is done, then
     `predict?model={fit}`."""
     here, key = context(request), key_of(request.headers)
-    kind = media_type(request.headers.get("content-type"), request.headers.get("content-encoding"), (JSON, NPY, RAW))
-    body, loaded = await request.body(), await here.ingest.current(id)
+    body, given = await request.body(), request.headers.get("content-type")
+    kind = media_type(given if given or body else JSON, request.headers.get("content-encoding"), (JSON, NPY, RAW))
+    loaded = await here.ingest.current(id)
     spec = loaded.spec
     told = kind == JSON and body != b""
     if told and (beside := next(iter(request.query_params), None)):
         raise InvalidRequest("fields come in a JSON body or in the query, not in both", parameter=beside)
     fields = recipes.resolved(_asked(load_json(body) if told else _query(request)).model_dump(), loaded)
     fit, mark = name_of(key), await asyncio.to_thread(_fingerprint, fields, kind, body)
-    response.headers["Location"] = f"/sessions/{id}/fits/{fit}"
+    response.headers["Location"] = f"/sessions/{outer(id)}/fits/{fit}"
     if key is not None and await here.fits.known(id, fit, mark):
         response.headers["Idempotency-Replayed"] = "true"
         return await here.fits.look(id, fit)

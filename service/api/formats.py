@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 import reprlib
 import sys
 from array import array
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 
 from service.api import fast_json
 from service.errors import (
+    BodyTooLarge,
     DimensionMismatch,
     EmptyBatch,
     InvalidRequest,
@@ -46,6 +48,14 @@ NDJSON = "application/x-ndjson"
 NPY = "application/x-npy"
 RAW = "application/octet-stream"
 FORMATS = (JSON, NDJSON, NPY, RAW)
+TEXT = (JSON, NDJSON)
+#: Of a JSON body: values; and lists and objects, each of which is an object to Python. Counted before it is parsed: a
+#: parser makes them all in one call, during which nobody else is served.
+VALUES, LISTS = 1 << 20, 100_000
+#: Bytes of a body that is read a second time, by Python's slower reader, to say what is wrong.
+EXPLAINED = 1 << 20
+#: Bytes of NDJSON that are parsed in one call.
+LINES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -63,10 +73,12 @@ class LateLabels:
 
 
 def media_type(header: str | None, encoding: str | None, known: tuple[str, ...] = FORMATS) -> str:
-    """The type of a body; no header means JSON."""
+    """The type of a body. It has to be said: a web page may send text, or a form, to wherever it likes."""
     if encoding not in (None, "", "identity"):
         raise UnsupportedMediaType(f"bodies come as they are, not encoded with {encoding!r}", encoding=encoding)
-    kind = JSON if not header else header.split(";", 1)[0].strip().lower()
+    if not header:
+        raise UnsupportedMediaType(f"a body needs its Content-Type; known are {', '.join(known)}")
+    kind = header.split(";", 1)[0].strip().lower()
     if kind not in known:
         raise UnsupportedMediaType(f"{kind!r} is not read here; known are {', '.join(known)}", got=kind)
     return kind
@@ -81,7 +93,7 @@ def read_labelled(body: bytes, kind: str, spec: Spec) -> Batch:
     if kind == JSON and len(body) < fast_json.WORTH_IT:
         if (small := _small(body, spec)) is not None:
             return small
-    elif kind == JSON and (found := fast_json.read(body, spec.dimension, labelled=True)):
+    elif kind == JSON and body.count(b",") < VALUES and (found := fast_json.read(body, spec.dimension, labelled=True)):
         X, labels = found
         return Batch(require_ball(X, spec.dimension, c=spec.curvature), _labels(labels, spec))
     columns = _columns(body, kind, {"point": "points", "label": "labels", "truth": "truth"})
@@ -124,7 +136,7 @@ def read_points(body: bytes, kind: str, spec: Spec) -> Question:
     if kind in (RAW, NPY):
         rows = np.ascontiguousarray(_rows(body, kind, spec.dimension))
         return Question(require_ball(rows, spec.dimension, c=spec.curvature))
-    if kind == JSON and (found := fast_json.read(body, spec.dimension, labelled=False)):
+    if kind == JSON and body.count(b",") < VALUES and (found := fast_json.read(body, spec.dimension, labelled=False)):
         return Question(require_ball(found[0], spec.dimension, c=spec.curvature))
     columns = _columns(body, kind, {"point": "points", "id": "ids"})
     X, ids = _points(_given(columns, "points", "point"), spec), _ids(columns.get("ids"))
@@ -166,16 +178,46 @@ def _float(text: str) -> float:
 
 def load_json(body: bytes) -> Any:
     """JSON, with non-finite numbers let through for those behind to name"""
+    require_modest(body)
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         first = error
+    if len(body) > EXPLAINED:
+        _name_non_finite(body, first.pos)
+        raise MalformedBody(f"the body is not JSON: {first}") from first
     try:
         value = json.loads(body.decode("utf-8"))
-        json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone surrogate is no character
+        if SURROGATE.search(body):
+            json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone one is no character
     except (ValueError, RecursionError) as error:
         raise MalformedBody(f"the body is not JSON: {first}") from error
     return value
+
+
+def require_modest(body: bytes) -> None:
+    """Raise if a parser would make more of this body than it should"""
+    if len(body) <= LISTS:
+        return
+    if body.count(b",") >= VALUES:
+        raise BodyTooLarge(VALUES, "values", "; send fewer at once, or as application/octet-stream")
+    if body.count(b"[") + body.count(b"{") > LISTS:
+        why = ", and is not rows of numbers and labels alone; send fewer points at once to hear what is wrong"
+        raise BodyTooLarge(LISTS, "lists", why)
+
+
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+NON_FINITE = re.compile(rb"-?(NaN|Infinity|\d[\d.]*[eE]\+?\d{3})")
+
+
+def _name_non_finite(body: bytes, at: int) -> None:
+    """What stopped the parser may be a number that is none; then the row is counted by its brackets"""
+    at -= body[at - 1 : at] == b"-"
+    if found := NON_FINITE.match(body, at):
+        row = body.count(b"[", max(body.find(b'"points"'), 0), at) - 2
+        raise NonFinite(
+            max(row, 0), math.nan if found[1] == b"NaN" else -math.inf if found[0][:1] == b"-" else math.inf
+        )
 
 
 def _columns(body: bytes, kind: str, names: dict[str, str]) -> dict[str, list[Any]]:
@@ -207,7 +249,15 @@ def _lines(body: bytes, names: dict[str, str]) -> dict[str, list[Any]]:
     if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
         index = next(i for i, line in enumerate(lines) if line[:1] != b"{" or line[-1:] != b"}")
         raise MalformedBody(f"line {index} is not a JSON object", index=index)
-    messages = load_json(b"[" + b",".join(lines) + b"]")
+    messages, some, size = list[Any](), list[bytes](), 0
+    for line in lines:  # in pieces, for the sake of those who wait
+        some.append(line)
+        size += len(line)
+        if size > LINES:
+            messages += load_json(b"[" + b",".join(some) + b"]")
+            some, size = [], 0
+    if some:
+        messages += load_json(b"[" + b",".join(some) + b"]")
     if len(messages) != len(lines):
         raise MalformedBody(f"{len(lines)} lines hold {len(messages)} objects; one a line, please")
     columns: dict[str, list[Any]] = {many: [] for many in names.values()}
@@ -340,6 +390,8 @@ def _npy(body: bytes, columns: int) -> NDArray[np.float64]:
         raise MalformedBody("the header of the npy file is malformed") from error
     if kind != "<f8":
         raise NotANumber(f"the npy file holds {reprlib.repr(kind)}, not little-endian float64", value=kind)
+    if max(axes, default=0) > len(body):
+        raise MalformedBody(f"the npy file has {len(body) - start} bytes of data, less than its header says")
     if len(axes) != 2 or axes[1] != columns:
         raise DimensionMismatch(columns, axes[-1] if axes else 0, what=f"an npy file of shape {tuple(axes)[:3]}: row")
     if axes[0] == 0:

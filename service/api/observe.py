@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -10,10 +11,12 @@ import orjson
 from starlette.types import Receive, Scope
 from xxhash import xxh3_128
 
+from service.api.admission import charge_points
 from service.api.bodies import idempotency_key
 from service.api.context import Context
 from service.api.formats import media_type, read_labelled
 from service.api.front import headers_of, read_body
+from service.api.writing import LARGE, MOST, dump, offload, require_bounded
 from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, UnknownLabel
 from service.sessions.requests import Answer, Request
 from service.sessions.rows import Indices
@@ -24,18 +27,24 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     sid, headers, query = scope["path_params"]["id"], headers_of(scope), scope["query_string"]
     kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
     columns, probabilities = wants(query) if query else (True, False)
-    body = await read_body(headers, receive, here.settings.body_limit)
+    body = await read_body(headers, receive, kind, here.settings)
     spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
+    large = len(body) > LARGE
     try:
-        batch = read_labelled(body, kind, spec)
+        batch = await asyncio.to_thread(read_labelled, body, kind, spec) if large else read_labelled(body, kind, spec)
     except UnknownLabel:  # it may have been added by another worker
         spec = (await here.ingest.current(sid)).spec
-        batch = read_labelled(body, kind, spec)
+        batch = await offload(len(body), read_labelled, body, kind, spec)
+    if len(batch.X) * len(spec.labels) > MOST:
+        require_bounded(spec, len(batch), columns=columns, instead="ask with ?reply=summary, or send fewer at once")
+    if "key" in scope:
+        await charge_points(here, scope, len(batch.X))
     key = idempotency_key(headers) if "idempotency-key" in headers else None
-    mark = b"" if key is None else fingerprint(body, kind, query)
+    mark = b"" if key is None else await offload(len(body), fingerprint, body, kind, query)
     version = _if_match(headers["if-match"]) if "if-match" in headers else None
     answer = await here.ingest.observe(sid, Request(batch, mark, key, version, columns, probabilities))
-    return answered(spec, batch.indices, answer), await acknowledge(here, answer)
+    told = (spec, batch.indices, answer)
+    return await asyncio.to_thread(answered, *told) if large else answered(*told), await acknowledge(here, answer)
 
 
 async def acknowledge(here: Context, answer: Answer) -> dict[str, str]:
@@ -67,7 +76,8 @@ def answered(spec: Spec, indices: Indices, answer: Answer, **more: Any) -> bytes
         if answer.probabilities is not None:
             columns["probabilities"] = answer.probabilities
     told = {**columns, "accepted": answer.accepted, "mistakes": answer.mistakes, "session": session, **more}
-    return orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY)
+    small = answer.scores is None or answer.scores.size <= LARGE
+    return orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY) if small and not more else dump(told)
 
 
 def fingerprint(body: bytes, kind: str, query: bytes) -> bytes:

@@ -13,7 +13,7 @@ from service.errors import DimensionMismatch, InvalidParameter
 from service.geometry import require_ball
 from service.learners.auto import MEMBERS
 from service.learners.drift import SENSITIVITY
-from service.sessions.spec import WITH_OR_WITHOUT, WITHOUT_REFERENCE, Label, Spec
+from service.sessions.spec import WITH_OR_WITHOUT, WITHOUT_REFERENCE, Label, Spec, require_moderate
 
 #: A number as JSON has it: neither "1" nor true, which pydantic would take
 ID = r"^[A-Za-z0-9_-]{1,64}$"
@@ -62,7 +62,9 @@ Member = Literal["perceptron", "second_order", "softmax", "gaussian"]
 Members = Annotated[list[Member], Field(min_length=1, max_length=4)]
 Refit = Literal["doubling", "none"]
 Reference = Literal["origin"] | list[Finite] | LearnedReference
-Labelling = Annotated[list[StrictInt | StrictStr], Field(min_length=2, max_length=1000)]
+Labelling = Annotated[
+    list[StrictInt | Annotated[StrictStr, Field(max_length=200)]], Field(min_length=2, max_length=1000)
+]
 
 
 class OpenSession(BaseModel):
@@ -121,7 +123,7 @@ class OpenSession(BaseModel):
         budget = self.budget.estimate.initial if isinstance(self.budget, EstimatedBudget) else self.budget
         if not math.isfinite(budget * math.sqrt(self.curvature)):
             raise InvalidParameter("budget", budget, f"a distance that curvature −{self.curvature!r} can measure")
-        return Spec(
+        asked = Spec(
             id=self.id or secrets.token_hex(8),
             algorithm=algorithm,
             dimension=self.dimension,
@@ -143,6 +145,7 @@ class OpenSession(BaseModel):
             sensitivity=self.drift.sensitivity,
             restart=self.drift.on_drift == "restart",
         )
+        return require_moderate(asked)
 
     def _reference(self, algorithm: str) -> tuple[float, ...] | None:
         """A point, or none: then perceptrons are on the hemisphere"""
