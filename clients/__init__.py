@@ -55,6 +55,7 @@ from clients.problems import (
     Unreachable,
     UnsupportedMediaType,
     WentBackwards,
+    WrongArgument,
 )
 
 __all__ = [
@@ -110,4 +111,5 @@ __all__ = [
     "Unreachable",
     "UnsupportedMediaType",
     "WentBackwards",
+    "WrongArgument",
 ]

@@ -10,28 +10,31 @@ import numpy as np
 import orjson
 from starlette.types import Receive, Scope
 
+from service import telemetry
 from service.api.bodies import idempotency_key
 from service.api.context import Context
-from service.api.formats import media_type, read_labelled
+from service.api.formats import PLAIN, READING, Reading, media_type, read_labelled, reading
 from service.api.front import headers_of, read_body
-from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable
+from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, UnknownField
 from service.sessions.requests import Answer, Request
-from service.sessions.rows import Indices
+from service.sessions.rows import Batch, Indices
 from service.sessions.spec import Spec
 
 
 async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
     sid, headers, query = scope["path_params"]["id"], headers_of(scope), scope["query_string"]
     kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
-    columns = wants_columns(query) if query else True
+    columns, how = asked_for(query) if query else (True, PLAIN)
     body = await read_body(headers, receive, here.settings.body_limit)
     spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
-    batch = read_labelled(body, kind, spec)
+    batch = read_labelled(body, kind, spec, how)
     key = idempotency_key(headers) if "idempotency-key" in headers else None
-    mark = b"" if key is None else fingerprint(body, kind, columns)
+    mark = b"" if key is None else fingerprint(body, f"{how}{kind}", columns)
     version = _if_match(headers["if-match"]) if "if-match" in headers else None
     answer = await here.ingest.observe(sid, Request(batch, mark, key, version, columns))
-    return answered(spec, batch.indices, answer), await acknowledge(here, answer)
+    telemetry.clipped.value += batch.clipped
+    more = remarks(batch) if batch.clipped or batch.ambiguous else {}
+    return answered(spec, batch.indices, answer, **more), await acknowledge(here, answer)
 
 
 async def acknowledge(here: Context, answer: Answer) -> dict[str, str]:
@@ -69,6 +72,25 @@ def fingerprint(body: bytes, kind: str, columns: bool) -> bytes:
     mark = sha256(f"{kind} {columns} ".encode())
     mark.update(body)
     return mark.digest()[:16]
+
+
+def remarks(batch: Batch) -> dict[str, Any]:
+    """What was noticed while the body was read, if anything was"""
+    told: dict[str, Any] = {"clipped": batch.clipped} if batch.clipped else {}
+    if batch.ambiguous:
+        told["notes"] = [
+            "the last column was read as indices, and could as well be labels: ?label=index or ?label=value says which"
+        ]
+    return told
+
+
+def asked_for(query: bytes) -> tuple[bool, Reading]:
+    """Whether the answer has columns, and how the body is to be read"""
+    given = {name: values[-1] for name, values in parse_qs(query.decode("latin-1"), keep_blank_values=True).items()}
+    for name in given:
+        if name not in ("reply", *READING):
+            raise UnknownField(name[:100], ", ".join(("reply", *READING)))
+    return wants_columns(query), reading(given)
 
 
 def wants_columns(query: bytes) -> bool:
