@@ -171,7 +171,7 @@ def test_an_agent_that_would_leave_the_ball_stays() -> None:
     assert (shown[0] != near).any()
     assert np.array_equal(shown[1], far)
     with pytest.raises(PointOutsideBall):
-        g.require_ball(g.exp_map(np.zeros(2), [1.0, 5.95]))
+        g.require_ball(g.exp_map(np.zeros(2), [1.0, 6.08]))
 
 
 def test_before_anything_is_learned_nobody_moves() -> None:
