@@ -141,7 +141,7 @@ class System:
                 time.sleep(0.02)
 
     def open(self, sid: str, d: int, algorithm: str = "perceptron") -> None:
-        settings = {"id": sid, "dimension": d, "algorithm": algorithm, "keep_points": KEEP}
+        settings = {"id": sid, "dimension": d, "reference": "origin", "algorithm": algorithm, "keep_points": KEEP}
         answer = httpx.post(f"{self.running.url}/sessions", json=settings, timeout=30)
         assert answer.status_code == 201, answer.text
 

@@ -91,7 +91,7 @@ class Observer:
 
 
 def opened(url: str) -> str:
-    return str(httpx.post(f"{url}/sessions", json={"dimension": 2}).json()["id"])
+    return str(httpx.post(f"{url}/sessions", json={"dimension": 2, "reference": "origin"}).json()["id"])
 
 
 def fitted(url: str, how: dict[str, str]) -> dict[str, Any]:

@@ -321,7 +321,9 @@ def ours(running: Running) -> System:
 
 def open_session(system: System, sid: str, d: int, contract: str) -> None:
     keep = KEEP if contract == "full" else 0
-    answer = httpx.post(f"{system.url}/sessions", json={"id": sid, "dimension": d, "keep_points": keep})
+    answer = httpx.post(
+        f"{system.url}/sessions", json={"id": sid, "dimension": d, "reference": "origin", "keep_points": keep}
+    )
     assert answer.status_code == 201, answer.text
 
 

@@ -5,21 +5,22 @@ predicted, then learned. FOLDER has the paper's embeddings (`olsson_poincare_emb
 looked for in `../shared/data` beside the project, and where they are not, the synthetic streams run alone. Printed are
 means over the shuffles ± their standard deviation in per cent; curves go to results/real_streams.png.
 
-    default session       auto: second order on φ (averaged), softmax, wrapped normals, voting; the softmax begins anew
-                          from a batch softmax over the newest KEEP points at t = 25·2^j
-    …, restart on drift   the same; an alarm of the detector begins learner, schedule and votes anew
-    today                 one perceptron a class at the origin (two classes: one)
+    default session       POST /sessions with a dimension and labels: auto, which is second order on φ (averaged),
+                          softmax and wrapped normals, voting; the softmax begins anew from a batch softmax at 25·2^j
+    …, restart on drift   the same with {"drift": {"on_drift": "restart"}}
+    0.1                   the default of version 0.1: one perceptron a class at the origin (two classes: one)
     raw, φ                the peers get ball coordinates, or hemisphere coordinates
+
+Ours are the service's own sessions, without the store: the same function makes what a commit writes.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,26 +31,19 @@ from river import forest, linear_model, multiclass, naive_bayes, preprocessing, 
 from sklearn.linear_model import Perceptron, SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 
-from service.batch import hemisphere_softmax
+from service.api.schemas import OpenSession
 from service.geometry import Array, exp_map, hemisphere
-from service.learners import (
-    Learner,
-    auto,
-    drift,
-    gaussian,
-    hyperboloid,
-    learner_of,
-    one_vs_rest,
-    perceptron,
-    softmax,
-)
-from service.learners import hemisphere as on_hemisphere
+from service.sessions.apply import apply
+from service.sessions.beginnings import Past, needs_past
+from service.sessions.opening import first_session
+from service.sessions.requests import Answer, Request
+from service.sessions.rows import Batch
 
 Labels = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 ROOT = Path(__file__).parents[1]
 PICTURE = Path(__file__).parent / "results" / "real_streams.png"
-BLOCK, KEEP, SHUFFLES = 1000, 10_000, 5
+BLOCK, SHUFFLES = 1000, 5
 
 
 @dataclass(frozen=True)
@@ -123,79 +117,41 @@ def streams(folder: Path | None) -> Iterator[Stream]:
 # ---------------------------------------------------------------------------------- ours
 
 
-def decided(scores: Array) -> Labels:
-    return (scores >= 0).astype(np.int64) if scores.ndim == 1 else np.argmax(scores, axis=1)
-
-
-def targets(y: Labels, K: int) -> Labels:
-    return 2 * y - 1 if K == 2 else y
-
-
-def refitted(state: Any, X: Array, y: Labels, K: int) -> Any:
-    """The softmax, alone or among those that vote, begun anew from a batch softmax on these points"""
-    W = hemisphere_softmax.fit(X, y, K)
-    if W is None:
-        return state
-    fresh = softmax.init(X.shape[1], classes=K, W=W, points=X)
-    if isinstance(state, softmax.State):
-        return fresh
-    members = tuple(fresh if isinstance(m, softmax.State) else m for m in state.members)
-    return replace(state, members=members)
-
-
-def session(
-    first: Callable[[int, int], Any], X: Array, y: Labels, K: int, *, refit: bool = False, restart: bool = False
-) -> Flags:
-    """Which predictions were wrong; as a session would do it, whatever the blocks it comes in"""
-    n, d, at, begun = len(y), X.shape[1], 0, 0
-    state, detector, wrong = first(d, K), drift.State(), np.empty(n, dtype=np.bool_)
-    while at < n:
-        due = [begun + t for t in range(at - begun + 1, at - begun + BLOCK + 1) if refit and hemisphere_softmax.due(t)]
-        end = min([n, at + BLOCK, *due])
-        learner: Learner[Any] = learner_of(state)
-        outcome = learner.observe(state, X[at:end], targets(y[at:end], K))
-        missed = decided(outcome.scores) != y[at:end]
-        found = drift.observe(detector, missed)
-        if restart and len(found.alarms):  # what came after the alarm is learned by the new one
-            end = int(found.alarms[0])
-            found = drift.observe(detector, missed[: end - at])
-            wrong[at:end], state, at, begun = missed[: end - at], first(d, K), end, end
-        else:
-            wrong[at:end], state, at = missed, outcome.state, end
-            if end in due:
-                state = refitted(state, X[max(begun, end - KEEP) : end], y[max(begun, end - KEEP) : end], K)
-        detector = found.state
-    return wrong
-
-
-def today(d: int, K: int) -> Any:
-    one = perceptron.init(np.zeros(d))
-    return one if K == 2 else one_vs_rest.init([one] * K)
-
-
-def hyperboloids(d: int, K: int) -> Any:
-    return hyperboloid.init(d) if K == 2 else one_vs_rest.init([hyperboloid.init(d)] * K)
-
-
 Run = Callable[[Array, Labels, int], Flags]
 
 
-def ours(first: Callable[[int, int], Any], **options: bool) -> Run:
-    return lambda X, y, K: session(first, X, y, K, **options)
+def ours(**settings: Any) -> Run:
+    """A session opened with these settings: what the service would answer, whatever the requests it comes in"""
+
+    def run(X: Array, y: Labels, K: int) -> Flags:
+        after = first_session(OpenSession(dimension=X.shape[1], labels=[*range(K)], **settings).spec())
+        keep, wrong = after.spec.keep_points, list[Flags]()
+        for at in range(0, len(y), BLOCK):
+            block = Batch(X[at : at + BLOCK], y[at : at + BLOCK])
+            old = slice(max(0, at - keep), at)
+            past = Past(Batch(X[old], y[old])) if needs_past(after, len(block)) else None
+            applied = apply(after, [Request(block)], past)
+            [answer], after = applied.results, applied.change.after
+            assert isinstance(answer, Answer) and answer.decided is not None
+            wrong.append(answer.decided != block.indices)
+        return np.concatenate(wrong)
+
+    return run
 
 
+RESTART = {"on_drift": "restart"}
 OURS: dict[str, Run] = {
-    "default session (auto)": ours(lambda d, K: auto.default(d, classes=K), refit=True),
-    "…, restart on drift": ours(lambda d, K: auto.default(d, classes=K), refit=True, restart=True),
-    "auto without refits": ours(lambda d, K: auto.default(d, classes=K)),
-    "second order φ, averaged": ours(lambda d, K: on_hemisphere.init(d, classes=K)),
-    "second order φ, last": ours(lambda d, K: on_hemisphere.init(d, classes=K, average=False)),
-    "perceptron φ, averaged": ours(lambda d, K: on_hemisphere.init(d, classes=K, a=math.inf)),
-    "softmax φ, refits": ours(lambda d, K: softmax.init(d, classes=K), refit=True),
-    "softmax φ, alone": ours(lambda d, K: softmax.init(d, classes=K)),
-    "wrapped normals": ours(lambda d, K: gaussian.init(d, classes=K)),
-    "hyperboloid perceptron": ours(hyperboloids),
-    "today: perceptron at 0": ours(today),
+    "default session (auto)": ours(),
+    "…, restart on drift": ours(drift=RESTART),
+    "auto without refits": ours(refit="none"),
+    "second order φ, averaged": ours(algorithm="second_order"),
+    "second order φ, last": ours(algorithm="second_order", average=False),
+    "perceptron φ, averaged": ours(algorithm="perceptron"),
+    "softmax φ, refits": ours(algorithm="softmax"),
+    "softmax φ, alone": ours(algorithm="softmax", refit="none"),
+    "wrapped normals": ours(algorithm="gaussian"),
+    "hyperboloid perceptron": ours(algorithm="hyperboloid"),
+    "0.1: perceptron at 0": ours(reference="origin"),
 }
 
 
@@ -307,7 +263,7 @@ SHOWN = {
     "default session (auto)": "C3",
     "…, restart on drift": "C1",
     "wrapped normals": "C2",
-    "today: perceptron at 0": "0.4",
+    "0.1: perceptron at 0": "0.4",
     "River softmax, scaled, raw": "C0",
     "River GaussianNB, raw": "C9",
     "River Hoeffding tree, raw": "C4",

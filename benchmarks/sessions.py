@@ -30,9 +30,9 @@ SESSIONS, CLIENTS, POINTS, PAGE = 10_000, 8, 10, 1000
 WARM = 500  # opened by one client
 #: What is opened: the default, and a larger one of each kind of memory.
 KINDS: dict[str, dict[str, object]] = {
-    "perceptron, d = 2": {"dimension": 2},
-    "perceptron, d = 100": {"dimension": 100},
-    "second order, d = 20": {"dimension": 20, "algorithm": "second_order"},
+    "perceptron, d = 2": {"dimension": 2, "reference": "origin"},
+    "perceptron, d = 100": {"dimension": 100, "reference": "origin"},
+    "second order, d = 20": {"dimension": 20, "reference": "origin", "algorithm": "second_order"},
 }
 
 

@@ -102,7 +102,7 @@ async def rate(send: Send, batch: int, seconds: float) -> float:
 
 async def opened(client: AsyncClient, algorithm: str, X: Array, y: Signs) -> Stream:
     budget = {"budget": BUDGET} if algorithm == "strategic" else {}
-    session = await client.sessions.open(dimension=D, algorithm=algorithm, keep_points=0, **budget)  # type: ignore[arg-type]
+    session = await client.sessions.open(dimension=D, reference="origin", algorithm=algorithm, keep_points=0, **budget)  # type: ignore[arg-type]
     stream = Stream(session, X, y)
     await stream.settle()
     return stream

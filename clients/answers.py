@@ -55,7 +55,12 @@ class SessionInfo:
     dimension: int
     curvature: float
     reference: Any  # a point, one a class, how it is being learned, or none
+    features: str  # hemisphere, lift, tangent or hyperboloid
     labels: tuple[Label, ...]
+    average: bool | None  # whether the averaged rule answers
+    members: list[str] | None  # auto: those that vote
+    refit: str | None  # softmax: doubling or none
+    drift: dict[str, Any]
     a: float | None
     budget: float | dict[str, Any] | None
     keep_points: int
@@ -68,6 +73,7 @@ class SessionInfo:
     created_at: str
     progress: float | None = None  # of a fork that is replaying: 0 to 1
     failure: dict[str, Any] | None = None  # of one that failed: the problem
+    hints: list[str] = field(default_factory=list)  # what goes wrong, with its remedy; not in lists
 
     @classmethod
     def read(cls, document: Document) -> SessionInfo:
@@ -100,6 +106,10 @@ class Counters:
 # ------------------------------------------------------------------------------------------------------ stream
 
 
+#: Of an answer to points that were observed.
+COLUMNS = ("predictions", "scores", "correct", "probabilities")
+
+
 @dataclass(frozen=True, eq=False)
 class Observed:
     """What was learned. The columns, made before learning each point, are None if only a summary was asked for."""
@@ -110,6 +120,7 @@ class Observed:
     predictions: Labels | None = None
     scores: Array | None = None  # signed distance to the boundary; n×K for K > 2 labels
     correct: NDArray[np.bool_] | None = None
+    probabilities: Array | None = None  # n×K, if they were asked for
     replayed: bool = False  # the stored answer to an earlier request with the same key
     clipped: int = 0  # with outside="clip": the points that were moved to the radius limit
     notes: tuple[str, ...] = ()  # what the service noticed while it read the body
@@ -130,7 +141,7 @@ class Observed:
             replayed=all(part.replayed for part in parts),
             clipped=sum(part.clipped for part in parts),
             notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
-            **{name: _joined([getattr(part, name) for part in parts]) for name in ("predictions", "scores", "correct")},
+            **{name: _joined([getattr(part, name) for part in parts]) for name in COLUMNS},
         )
 
 
@@ -155,6 +166,8 @@ def _columns(document: Document) -> dict[str, Any]:
         own["predictions"] = label_array(document["predictions"])
         own["scores"] = floats(document["scores"])
         own["correct"] = np.array(document["correct"], dtype=np.bool_)
+        if "probabilities" in document:
+            own["probabilities"] = floats(document["probabilities"])
     return own
 
 
@@ -240,12 +253,15 @@ class Model:
     curvature: float
     labels: tuple[Label, ...]
     reference: Array | None
-    weights: Array  # K×d for K > 2 labels
-    sigma: float | Array
+    features: str  # what the weights are for: lift, tangent, hyperboloid or hemisphere
+    weights: Any  # an array, K rows for K > 2 labels; None: see classes (gaussian) or members (auto)
+    sigma: float | Array | None
     budget: float | None
     threshold: float | None
     updates: int
     version: int
+    classes: list[dict[str, Any]] | None = None  # gaussian: a wrapped normal a class
+    members: list[dict[str, Any]] | None = None  # auto: the models that vote, each with its weight
     document: Document = field(repr=False, default_factory=dict)  # as it came
 
     @classmethod
@@ -256,7 +272,7 @@ class Model:
             document,
             labels=tuple(document["labels"]),
             reference=None if reference is None else floats(reference),
-            weights=floats(document["weights"]),
+            weights=None if document["weights"] is None else floats(document["weights"]),
             sigma=floats(sigma) if isinstance(sigma, list) else sigma,
             document=document,
         )

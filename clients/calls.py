@@ -8,7 +8,7 @@ that the lost response was about. In the same way 410 session-gone, after a lost
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol, TypedDict, TypeVar, cast
 from urllib.parse import quote
@@ -53,10 +53,15 @@ POLL, POLL_MOST = 0.05, 1.0
 class Settings(TypedDict, total=False):
     """What a session is to be; what is left out is the service's default."""
 
-    algorithm: str  # perceptron (default), second_order, strategic, hyperboloid
+    algorithm: str  # auto (default), perceptron, second_order, softmax, gaussian, strategic, hyperboloid
     curvature: float
-    reference: Any  # a point, "origin", or {"learn": {"warmup": 200, "method": "hull"}}
+    reference: Any  # none; or a point, "origin", or {"learn": {"warmup": 200, "method": "hull"}}
+    features: str  # hemisphere or lift; follows from the reference
     labels: Any
+    average: bool  # the averaged rule answers
+    members: Sequence[str]  # auto: those that vote
+    refit: str  # softmax: doubling or none
+    drift: dict[str, Any]  # {"sensitivity": 0.002, "on_drift": "alarm" or "restart"}
     a: float
     budget: float | dict[str, Any]  # α, or {"estimate": {"initial": 4.0}}
     keep_points: int
@@ -72,6 +77,9 @@ class Changes(TypedDict, total=False):
     ttl_seconds: int | None
     keep_points: int
     budget: dict[str, Any]  # {"estimate": {"initial": 4.0}}: begin the estimate anew
+    refit: str  # of a softmax: doubling or none
+    algorithm: str  # auto: this member goes on alone
+    add_labels: Sequence[Label]
 
 
 class Placing(TypedDict, total=False):
@@ -87,6 +95,7 @@ class How(Placing, total=False):
     truth: Any  # where the points were before they moved, for display
     if_match: int | Model | None  # the model, or its version, that they respond to
     columns: bool  # whether the answer has predictions and scores; default yes
+    probabilities: bool  # and probabilities, of a softmax or gaussian; default no
     batch: int | None  # the most points of a request
     key: str | None  # the caller's own idempotency key
 
@@ -105,7 +114,7 @@ class Recipe(TypedDict, total=False):
 
 #: What the service takes for a setting that is left out.
 DEFAULTS: dict[str, Any] = {
-    **{"algorithm": "perceptron", "curvature": 1.0, "reference": "origin", "labels": [-1, 1], "a": 1.0, "budget": 1.0},
+    **{"curvature": 1.0, "labels": [-1, 1], "a": 1.0, "budget": 1.0},
     **{"keep_points": 10_000, "ttl_seconds": None, "name": None},
 }
 
@@ -143,7 +152,9 @@ def is_what_was_asked(info: SessionInfo, asked: Mapping[str, Any], fork: Mapping
         counters, settings = snapshot["counters"], {**snapshot["session"], "name": asked.get("name", info.name)}
         settings.pop("reference")  # a promotion may have moved it
         return info.observed == counters["observed"] and info.version == counters["version"] and _agree(info, settings)
-    return info.observed == 0 and _agree(info, {**DEFAULTS, **asked})
+    lifted = "reference" in asked or asked.get("features") == "lift"
+    algorithm = "perceptron" if lifted else "auto"
+    return info.observed == 0 and _agree(info, {"algorithm": algorithm, **DEFAULTS, **asked})
 
 
 def _agree(info: SessionInfo, asked: Mapping[str, Any]) -> bool:
@@ -284,11 +295,18 @@ class SessionCalls:
     # ------------------------------------------------------------------------------- the stream
 
     def observe(
-        self, batch: Batch, key: str | None, if_match: int | None, columns: bool, placing: Placing
+        self,
+        batch: Batch,
+        key: str | None,
+        if_match: int | None,
+        columns: bool,
+        placing: Placing,
+        probabilities: bool = False,
     ) -> Call[Observed]:
         content, kind = encode(batch, width(placing, self.info.dimension), self._index)
         headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
-        request = self._keyed("/observe", content, kind, key, headers=headers, params=_reading(columns, kind, placing))
+        params = {**_reply(columns, probabilities), **_reading(kind, placing)}
+        request = self._keyed("/observe", content, kind, key, headers=headers, params=params)
         done = yield from self.channel.ask(
             request, lambda answer: Observed.read(answer.json(), answer.replayed), self.marks
         )
@@ -400,9 +418,9 @@ def _parameter(value: Any) -> Any:
     return value if isinstance(value, str) else dump(value).decode()
 
 
-def _reading(columns: bool, kind: str, placing: Placing) -> dict[str, Any]:
-    """The parameters of an observe: raw rows hold indices, and say so"""
-    return {**_reply(columns), **placing, **({"label": "index"} if kind == RAW else {})}
+def _reading(kind: str, placing: Placing) -> dict[str, Any]:
+    """How the body of an observe is to be read: raw rows hold indices, and say so"""
+    return {**placing, **({"label": "index"} if kind == RAW else {})}
 
 
 def width(placing: Placing, dimension: int) -> int:
@@ -416,8 +434,9 @@ def chosen(placing: Mapping[str, Any]) -> Placing:
     return cast(Placing, found)
 
 
-def _reply(columns: bool) -> dict[str, str]:
-    return {} if columns else {"reply": "summary"}
+def _reply(columns: bool, probabilities: bool = False) -> dict[str, str]:
+    asked = {} if columns else {"reply": "summary"}
+    return {**asked, "probabilities": "true"} if probabilities else asked
 
 
 class Observing:
@@ -429,6 +448,7 @@ class Observing:
     def __init__(self, calls: SessionCalls, how: How) -> None:
         match = how.get("if_match")
         self._calls, self._key, self._columns = calls, how.get("key"), how.get("columns", True)
+        self._probabilities = how.get("probabilities", False)
         self._if_match = match.version if isinstance(match, Model) else match
         self._placing = chosen(how)
         self.rows = rows(calls.info.dimension, how.get("batch"))
@@ -439,7 +459,9 @@ class Observing:
         """The answer to one batch; None if others changed the model between two batches (412)"""
         key = self._key if self._key is None or not self._batches else f"{self._key}.{self._batches}"
         try:
-            done = yield from self._calls.observe(batch, key, self._if_match, self._columns, self._placing)
+            done = yield from self._calls.observe(
+                batch, key, self._if_match, self._columns, self._placing, self._probabilities
+            )
         except HorocycleError as error:
             if isinstance(error, StaleModel) and self._batches:
                 self.over = True

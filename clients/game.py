@@ -63,8 +63,10 @@ def check(info: SessionInfo, scenario: Scenario) -> None:
         raise ValueError(
             f"session {info.id!r} has {info.dimension} dimensions, the agents of {scenario.name} have {own}"
         )
-    if info.algorithm == "hyperboloid":
-        raise ValueError(f"session {info.id!r} is hyperboloid: it has no reference point to measure an agent's cost at")
+    if info.reference is None:
+        raise ValueError(
+            f"session {info.id!r} is {info.algorithm} without a reference point to measure an agent's cost at"
+        )
     if len(info.labels) != 2:
         raise ValueError(f"session {info.id!r} has {len(info.labels)} labels; agents want one of two")
     if info.curvature != 1:

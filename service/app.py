@@ -45,6 +45,7 @@ from service.store.fit_queue import FitQueue
 from service.store.follower import Follower
 from service.store.late_labels import LateLabels
 from service.store.log import Log
+from service.store.refits import Refits
 from service.store.sessions import Store
 
 HOT = (
@@ -68,7 +69,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         connection = Connection(url, deadline=settings.deadline)
         store, log, late = Store(connection), Log(connection), LateLabels(connection)
-        ingest = Ingest(store, log, late, queue=settings.queue, patience=settings.deadline)
+        ingest = Ingest(store, log, late, Refits(connection), queue=settings.queue, patience=settings.deadline)
         fits, forker, follower = FitQueue(connection), Forker(connection), Follower(connection)
         streams = Streams(settings.event_streams)
         app.state.context = Context(settings, connection, store, log, late, fits, forker, follower, ingest, streams)

@@ -28,12 +28,14 @@ from service.errors import (
     StoreUnavailable,
 )
 from service.sessions.apply import Applied, apply
+from service.sessions.beginnings import Past, needs_past
 from service.sessions.late import resolved
 from service.sessions.records import Change, Loaded, Status
 from service.sessions.requests import Answer, Request
 from service.sessions.spec import Spec
 from service.store.late_labels import LateLabels
 from service.store.log import Log
+from service.store.refits import Refits
 from service.store.sessions import Committed, Conflict, Replayed, Store, commit_name
 
 #: How many points one commit carries at the most, and from how many on the learner leaves the event loop.
@@ -56,8 +58,10 @@ class _Lane:
 
 
 class Ingest:
-    def __init__(self, store: Store, log: Log, late: LateLabels, *, queue: int = 1024, patience: float = 5.0) -> None:
-        self._store, self._log, self._late = store, log, late
+    def __init__(
+        self, store: Store, log: Log, late: LateLabels, refits: Refits, *, queue: int = 1024, patience: float = 5.0
+    ) -> None:
+        self._store, self._log, self._late, self._refits = store, log, late, refits
         self._queue, self._patience = queue, patience
         self._lanes: OrderedDict[str, _Lane] = OrderedDict()
 
@@ -165,6 +169,8 @@ class Ingest:
             if isinstance(result, Committed):
                 lane.loaded = result.after
                 await self._answer(sid, pending, applied)
+                if result.after.spec.refit:
+                    await self._refits.ask(before, result.after)
                 return
             lane.loaded, fresh = None, False
             if isinstance(result, Replayed):
@@ -173,12 +179,13 @@ class Ingest:
                 pending = [each for each in pending if not each[1].done()]
 
     async def _apply(self, before: Loaded, requests: list[Request]) -> Applied:
-        points, spec = sum([len(request.batch.X) for request in requests]), before.spec
-        warm = before.status == Status.WARMING and before.counters.observed + points >= spec.warmup
-        past = await self._log.retained(before) if warm else None
-        if points < THREAD and past is None:
+        points = sum([len(request.batch.X) for request in requests])
+        if (before.spec.warmup or before.spec.refit) and needs_past(before, points):
+            past = Past(await self._log.retained(before), await self._refits.weights(before, points))
+            return await asyncio.to_thread(apply, before, requests, past)
+        if points < THREAD:
             return apply(before, requests)
-        return await asyncio.to_thread(apply, before, requests, past)
+        return await asyncio.to_thread(apply, before, requests)
 
     async def _answer(self, sid: str, pending: list[Pending], applied: Applied) -> None:
         for (request, answer), result in zip(pending, applied.results, strict=True):

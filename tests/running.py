@@ -69,7 +69,7 @@ def service(data: Path, *, workers: int = 1, **environment: str) -> Iterator[Run
             launcher.communicate()
 
 
-def wait_until_ready(url: str, seconds: float = 30.0) -> None:
+def wait_until_ready(url: str, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -21,11 +21,12 @@ from service.sessions.opening import first_session
 from service.sessions.records import Loaded
 from service.sessions.requests import Answer, Request
 from service.sessions.rows import Batch
-from service.sessions.spec import Spec
+from service.sessions.spec import WITHOUT_REFERENCE, Spec
 from service.store.connection import Connection
 from service.store.fit_queue import FitQueue
 from service.store.late_labels import LateLabels
 from service.store.log import Log
+from service.store.refits import Refits
 from service.store.sessions import Store
 
 
@@ -40,7 +41,8 @@ class Parts:
     forker: Forker
 
     async def opened(self, **settings: Any) -> Loaded:
-        spec = OpenSession(**{"dimension": 2, **settings}).spec()
+        lifted = {} if settings.get("algorithm") in WITHOUT_REFERENCE else {"reference": "origin"}
+        spec = OpenSession(**{"dimension": 2, **lifted, **settings}).spec()
         return await self.store.open(first_session(spec))
 
     async def observe(self, sid: str, X: Array, indices: Any, **how: Any) -> Answer:
@@ -54,7 +56,7 @@ async def storing(
 ) -> AsyncIterator[Parts]:
     connection = Connection(url, deadline=deadline)
     store, log, late = kind(connection), Log(connection), LateLabels(connection)
-    ingest = Ingest(store, log, late, queue=queue, patience=deadline)
+    ingest = Ingest(store, log, late, Refits(connection), queue=queue, patience=deadline)
     try:
         yield Parts(connection, store, log, late, ingest, FitQueue(connection), Forker(connection))
     finally:

@@ -27,10 +27,10 @@ def stream(n: int = 300) -> tuple[Any, Any]:
 
 def test_rivers_way_is_a_stream_of_single_points(client: Client) -> None:
     X, positive = stream(40)
-    plain = client.sessions.open(dimension=2, labels=["no", "yes"])
+    plain = client.sessions.open(dimension=2, reference="origin", labels=["no", "yes"])
     labels = np.where(positive, "yes", "no").tolist()
     expected = plain.observe(X, labels)
-    model = RiverClassifier(client.sessions.open(dimension=2, labels=["no", "yes"]))
+    model = RiverClassifier(client.sessions.open(dimension=2, reference="origin", labels=["no", "yes"]))
     guesses = []
     for (a, b), label in zip(X.tolist(), labels, strict=True):
         guesses.append(model.predict_one({"a": a, "b": b}))
@@ -44,7 +44,7 @@ def test_rivers_way_is_a_stream_of_single_points(client: Client) -> None:
 
 
 def test_the_order_of_named_coordinates_can_be_given(client: Client) -> None:
-    session = client.sessions.open(dimension=2)
+    session = client.sessions.open(dimension=2, reference="origin")
     model = RiverClassifier(session, features=["b", "a"])
     model.learn_one({"a": 0.2, "b": 0.5}, -1)
     assert np.sign(session.model().weights).tolist() == [-1, -1]

@@ -33,7 +33,8 @@ from service.errors import PointOutsideBall
 from service.geometry import Array
 from service.learners import perceptron, strategic
 from service.learners.certificates import corrected_radius
-from service.sessions.spec import Spec, published
+from service.sessions.published import published
+from service.sessions.spec import Spec
 from tests.strategies import directions, generators
 from tests.strategies import points as ball_points
 

@@ -18,6 +18,7 @@ from service.errors import StaleModel
 from service.geometry import Array
 from service.learners import encode
 from service.sessions.apply import Applied, apply
+from service.sessions.beginnings import Past
 from service.sessions.measure import measured
 from service.sessions.opening import first_session
 from service.sessions.records import Counters, Kind, Loaded
@@ -37,12 +38,19 @@ SESSIONS: dict[str, dict[str, Any]] = {
     "three classes": {"algorithm": "perceptron", "labels": ["a", "b", "c"]},
     "three classes, second order": {"algorithm": "second_order", "labels": [1, 2, 3]},
     "three classes, hyperboloid": {"algorithm": "hyperboloid", "labels": [1, 2, 3]},
+    "hemisphere": {"algorithm": "perceptron", "reference": None},
+    "hemisphere, last iterate": {"algorithm": "second_order", "reference": None, "average": False, "curvature": 0.5},
+    "three classes, hemisphere": {"algorithm": "second_order", "reference": None, "labels": [1, 2, 3]},
+    "softmax": {"algorithm": "softmax", "reference": None, "refit": "none", "labels": [1, 2, 3]},
+    "gaussian": {"algorithm": "gaussian", "reference": None},
+    "auto": {"algorithm": "auto", "reference": None, "refit": "none"},
+    "three classes, auto": {"algorithm": "auto", "reference": None, "refit": "none", "labels": [1, 2, 3]},
 }
 sessions = pytest.mark.parametrize("session", SESSIONS.values(), ids=SESSIONS.keys())
 
 
 def begun(**session: Any) -> Loaded:
-    return first_session(OpenSession(**{"dimension": 2, **session}).spec())
+    return first_session(OpenSession(**{"dimension": 2, "reference": "origin", **session}).spec())
 
 
 def stream(spec: Spec, n: int, seed: int = 0) -> Batch:
@@ -68,7 +76,7 @@ def by_hand(before: Loaded, requests: list[Request]) -> tuple[list[Answer | int]
             answers = request.if_match is not None  # this very classifier, which estimates learn from
             outcome = spec.learner.observe(state, one.X, spec.targets(one.indices), until_change=answers)
             wrong, changed = int(spec.decide(outcome.scores)[0] != one.indices[0]), int(outcome.changed[0])
-            k = c.updates + (wrong if spec.binary else changed)
+            k = c.updates + int(outcome.updated[0])
             state, c = outcome.state, Counters(c.observed + 1, c.mistakes + wrong, k, c.version + changed)
             scores, mistakes = [*scores, outcome.scores[0]], mistakes + wrong
             taken.append(one)
@@ -201,10 +209,11 @@ def test_a_session_goes_live_in_the_middle_of_a_commit(session: dict[str, Any], 
     spec, batch = before.spec, stream(before.spec, 120)
     cuts = np.cumsum([0, *sizes]).tolist()
     requests = [Request(batch[a:b]) for a, b in pairwise(cuts)]
-    applied = apply(before, requests, past=batch[:0])
+    applied = apply(before, requests, past=Past(batch[:0]))
     entry, after = applied.change.entry, applied.change.after
-    assert entry is not None and entry.replaced is not None
-    n = entry.replaced.after
+    assert entry is not None
+    [replaced] = entry.replaced
+    n = replaced.after
     assert 60 <= n < 120
     past, y = batch[max(0, n - spec.keep_points) : n], spec.targets(batch.indices)
     cold = spec.learner.observe(spec.first_state(), batch.X[:n], y[:n])
@@ -212,20 +221,20 @@ def test_a_session_goes_live_in_the_middle_of_a_commit(session: dict[str, Any], 
         learned = reference_point.learn(past.X, spec.targets(past.indices), "closest", c=spec.curvature)
         warm = replace(spec, reference=tuple(learned.p)).first_state()
         replayed = spec.learner.observe(warm, past.X, spec.targets(past.indices))
-        assert encode(entry.replaced.state) == encode(replayed.state)
+        assert encode(replaced.state) == encode(replayed.state)
         assert after.state.p.any()
-    live = spec.learner.observe(entry.replaced.state, batch.X[n:], y[n:])
+    live = spec.learner.observe(replaced.state, batch.X[n:], y[n:])
     assert encode(after.state) == encode(live.state)
     assert (before.status, after.status, entry.status) == ("warming", "live", "live")
     answers = [each for each in applied.results if isinstance(each, Answer) and each.scores is not None]
     assert np.array_equal(np.concatenate([a.scores for a in answers]), np.concatenate([cold.scores, live.scores]))
     assert after.counters.version == int(cold.changed[:-1].sum()) + 1 + int(live.changed.sum())
     k = int((spec.decide(live.scores) != batch.indices[n:]).sum()) if spec.binary else int(live.changed.sum())
-    assert after.counters.updates == entry.replaced.updates + k
+    assert after.counters.updates == replaced.updates + k
 
     apart = before
     for at, request in zip(cuts, requests, strict=False):
-        apart = apply(apart, [request], past=batch[:at]).change.after
+        apart = apply(apart, [request], past=Past(batch[:at])).change.after
     assert bits(apart) == bits(after)
 
 
@@ -235,26 +244,26 @@ def test_going_live_changes_the_version_that_if_match_waits_for() -> None:
     while before.status == "warming":
         version = before.counters.version
         applied = apply(
-            before, [Request(batch[past:], if_match=version), Request(batch[:1], if_match=version)], batch[:past]
+            before, [Request(batch[past:], if_match=version), Request(batch[:1], if_match=version)], Past(batch[:past])
         )
         taken, stale = applied.results
         assert isinstance(taken, Answer) and isinstance(stale, StaleModel)
         assert taken.counters.version == stale.version == version + 1
         before, past = applied.change.after, past + taken.accepted
         assert applied.change.entry is not None
-        going = applied.change.entry.replaced is not None
+        going = bool(applied.change.entry.replaced)
     assert going and past == before.counters.observed >= 60
-    assert applied.change.entry.replaced.after == taken.accepted  # type: ignore[union-attr]
+    assert applied.change.entry.replaced[0].after == taken.accepted  # type: ignore[union-attr]
 
 
 def test_while_too_few_points_are_there_it_goes_on_warming() -> None:
     before = begun(reference={"learn": {"warmup": 60, "method": "closest"}})
     batch = stream(before.spec, 59)
-    change = apply(before, [Request(batch)], past=batch[:0]).change
+    change = apply(before, [Request(batch)], past=Past(batch[:0])).change
     assert change.after.status == "warming" and change.entry is not None
-    assert (change.entry.status, change.entry.replaced) == ("warming", None)
+    assert (change.entry.status, change.entry.replaced) == ("warming", ())
     of_one_class = Batch(batch.X, np.zeros(59, dtype=np.int64))
-    change = apply(change.after, [Request(of_one_class)], past=of_one_class).change
+    change = apply(change.after, [Request(of_one_class)], past=Past(of_one_class)).change
     assert change.after.status == "warming"
 
 
@@ -268,7 +277,7 @@ def test_without_kept_points_an_entry_counts_them_and_holds_none() -> None:
     with_rows, without = apply(kept, requests), apply(none, requests)
     entry = without.change.entry
     assert entry is not None
-    assert (entry.batch, entry.predicted, entry.replaced) == (None, None, None)
+    assert (entry.batch, entry.predicted, entry.replaced) == (None, None, ())
     assert (entry.points, entry.counters.observed, entry.first) == (30, 30, 0)
     assert bits(without.change.after) == bits(with_rows.change.after)
     first, again = with_rows.results[0], without.results[0]

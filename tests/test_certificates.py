@@ -243,7 +243,7 @@ def best_margin(p: Array, X: Array, y: NDArray[Any], c: float) -> float:
 
 
 def observed(http: httpx.Client, X: Array, indices: Any, **fields: Any) -> str:
-    sid = str(http.post("/sessions", json={"dimension": 2, **fields}).json()["id"])
+    sid = str(http.post("/sessions", json={"dimension": 2, "reference": "origin", **fields}).json()["id"])
     rows = np.column_stack([X, indices]).tobytes()
     headers = {"content-type": "application/octet-stream"}
     assert http.post(f"/sessions/{sid}/observe", content=rows, headers=headers).status_code == 200
@@ -329,7 +329,7 @@ def test_where_a_class_is_missing_its_label_is_named(http: httpx.Client) -> None
         answer = http.get(f"/sessions/{sid}/certificate?margin=best")
         told = answer.json()
         assert (answer.status_code, told["type"], told["label"]) == (422, "/problems/empty-class", missing)
-    empty = http.post("/sessions", json={"dimension": 2}).json()["id"]
+    empty = http.post("/sessions", json={"dimension": 2, "reference": "origin"}).json()["id"]
     assert http.get(f"/sessions/{empty}/certificate?margin=best").json()["type"] == "/problems/empty-class"
     flat = observed(http, X, np.arange(20) % 2, algorithm="hyperboloid")
     answer = http.get(f"/sessions/{flat}/certificate?margin=best")

@@ -67,7 +67,7 @@ def client(kind: str, running: Running) -> Iterator[Client]:
 
 @pytest.fixture
 def session(client: Client) -> Session:
-    return client.sessions.open(dimension=2)
+    return client.sessions.open(dimension=2, reference="origin")
 
 
 def stream(n: int, d: int = 2, seed: int = 0) -> tuple[Any, Any]:
@@ -102,7 +102,9 @@ def test_the_blocking_client_is_the_asynchronous_one_without_await() -> None:
 
 
 def test_a_session_is_opened_found_changed_and_ended(client: Client) -> None:
-    opened = client.sessions.open(algorithm="second_order", dimension=3, labels=("no", "yes"), a=0.5, name="first")
+    opened = client.sessions.open(
+        algorithm="second_order", dimension=3, reference="origin", labels=("no", "yes"), a=0.5, name="first"
+    )
     assert len(opened.id) == 32
     assert (opened.info.labels, opened.info.a, opened.info.reference) == (("no", "yes"), 0.5, [0.0, 0.0, 0.0])
     found = client.sessions.get(opened.id)
@@ -127,14 +129,14 @@ def test_what_a_session_is_to_be_may_be_arrays(client: Client) -> None:
 
 
 def test_an_id_is_taken_once(client: Client) -> None:
-    first = client.sessions.open(dimension=2)
+    first = client.sessions.open(dimension=2, reference="origin")
     with pytest.raises(problems.SessionExists) as taken:
-        client.sessions.open(dimension=2, id=first.id)
+        client.sessions.open(dimension=2, reference="origin", id=first.id)
     assert taken.value.session == first.id
 
 
 def test_all_sessions_are_listed_a_page_at_a_time(client: Client) -> None:
-    ids = [client.sessions.open(dimension=2).id for _ in range(5)]
+    ids = [client.sessions.open(dimension=2, reference="origin").id for _ in range(5)]
     listed = [session.id for session in client.sessions.list(page=2)]
     assert listed[:5] == ids[::-1]
     assert len(set(listed)) == len(listed)
@@ -175,9 +177,9 @@ FORMS: dict[str, Callable[[Any, Any], tuple[Any, ...]]] = {
 @pytest.mark.parametrize("batch", [None, 130])
 def test_a_stream_is_the_same_in_every_form(client: Client, form: Any, batch: int | None) -> None:
     X, y = stream(700)
-    straight = client.sessions.open(dimension=2)
+    straight = client.sessions.open(dimension=2, reference="origin")
     expected = straight.observe(X, y)
-    session = client.sessions.open(dimension=2)
+    session = client.sessions.open(dimension=2, reference="origin")
     assert same(session.observe(*form(X, y), batch=batch), expected)
     assert np.array_equal(session.model().weights, straight.model().weights)
 
@@ -191,7 +193,10 @@ def test_an_asynchronous_stream_is_one_too(running: Running) -> None:
 
     async def both() -> tuple[Observed, Observed]:
         async with AsyncClient(running.url) as client:
-            one, other = await client.sessions.open(dimension=2), await client.sessions.open(dimension=2)
+            one, other = (
+                await client.sessions.open(dimension=2, reference="origin"),
+                await client.sessions.open(dimension=2, reference="origin"),
+            )
             return await one.observe(arriving(), batch=100), await other.observe(X, y)
 
     assert same(*asyncio.run(both()))
@@ -205,7 +210,7 @@ def test_one_point_alone(session: Session) -> None:
 
 
 def test_named_labels_and_many(client: Client) -> None:
-    session = client.sessions.open(dimension=2, labels=["a", "b", 3])
+    session = client.sessions.open(dimension=2, reference="origin", labels=["a", "b", 3])
     X, _ = stream(900)
     y = [("a", "b", 3)[i] for i in np.digitize(X[:, 0], [-0.2, 0.2])]
     observed = session.observe(X, y)
@@ -240,7 +245,10 @@ def kinds(answers: list[httpx.Response]) -> list[str]:
 def test_many_points_go_raw_and_few_as_json_with_the_same_bits(client: Client) -> None:
     n = MANY // 2
     X, y = stream(n)
-    whole, parts = client.sessions.open(dimension=2), client.sessions.open(dimension=2)
+    whole, parts = (
+        client.sessions.open(dimension=2, reference="origin"),
+        client.sessions.open(dimension=2, reference="origin"),
+    )
     answers = heard(client.http)
     raw = whole.observe(X, y)
     assert kinds(answers) == ["application/octet-stream"]
@@ -255,7 +263,10 @@ def test_many_points_go_raw_and_few_as_json_with_the_same_bits(client: Client) -
 def test_single_precision_and_integers_are_what_they_are(client: Client) -> None:
     X, y = stream(MANY)
     X = X.astype(np.float32)
-    one, other = client.sessions.open(dimension=2), client.sessions.open(dimension=2)
+    one, other = (
+        client.sessions.open(dimension=2, reference="origin"),
+        client.sessions.open(dimension=2, reference="origin"),
+    )
     assert same(one.observe(X, y), other.observe(X.astype(np.float64).tolist(), y.tolist(), batch=50))
     assert one.predict(np.zeros((MANY, 2), dtype=int)).predictions.shape == (MANY,)
 
@@ -287,7 +298,7 @@ def test_a_stored_answer_tells_of_the_past_and_is_not_taken_for_a_loss(session: 
 
 
 def test_points_that_answer_a_model_are_taken_up_to_its_change(client: Client) -> None:
-    session = client.sessions.open(dimension=2)
+    session = client.sessions.open(dimension=2, reference="origin")
     model = session.model()
     X, y = stream(400)
     answers, at = heard(client.http), 0
@@ -299,7 +310,7 @@ def test_points_that_answer_a_model_are_taken_up_to_its_change(client: Client) -
         assert (changed.version > model.version) == (at < len(X) or observed.session.version > model.version)
         model = changed
     assert {answer.status_code for answer in answers} == {200}, "a batch was sent that was known to be stale"
-    plain = client.sessions.open(dimension=2)
+    plain = client.sessions.open(dimension=2, reference="origin")
     plain.observe(X, y)
     assert np.array_equal(plain.model().weights, model.weights)
     with pytest.raises(problems.StaleModel) as stale:
@@ -438,7 +449,9 @@ def test_metrics_certificate_and_picture(session: Session) -> None:
 
 
 def test_a_budget_that_is_estimated_is_begun_anew(client: Client) -> None:
-    session = client.sessions.open(algorithm="strategic", dimension=2, budget={"estimate": {"initial": 2.0}})
+    session = client.sessions.open(
+        algorithm="strategic", dimension=2, reference="origin", budget={"estimate": {"initial": 2.0}}
+    )
     version = session.model().version
     assert session.change(budget={"estimate": {"initial": 3.0}}).version == version + 1
     assert session.model().budget == pytest.approx(3.0)
@@ -449,7 +462,9 @@ def test_a_budget_that_is_estimated_is_begun_anew(client: Client) -> None:
 
 def test_events_tell_what_happens_until_the_end(kind: str, small: Running) -> None:
     with made(kind, small.url) as client:
-        session = client.sessions.open(algorithm="strategic", dimension=2, budget={"estimate": {"initial": 2.0}})
+        session = client.sessions.open(
+            algorithm="strategic", dimension=2, reference="origin", budget={"estimate": {"initial": 2.0}}
+        )
         tell_until_the_end(session)
 
 
@@ -488,7 +503,7 @@ def test_events_go_on_behind_the_one_that_is_named(session: Session) -> None:
 
 
 def test_a_session_that_is_gone_has_no_events(client: Client) -> None:
-    session = client.sessions.open(dimension=2)
+    session = client.sessions.open(dimension=2, reference="origin")
     session.end()
     with pytest.raises(problems.SessionGone):
         next(session.events())
@@ -773,7 +788,7 @@ def test_a_key_for_the_service_is_sent_along(running: Running) -> None:
     seen: list[str] = []
     http = httpx.Client(event_hooks={"request": [lambda request: seen.append(request.headers["authorization"])]})
     with Client(running.url + "/", api_key="secret", http=http) as client:
-        client.sessions.open(dimension=2)
+        client.sessions.open(dimension=2, reference="origin")
     assert seen == ["Bearer secret"]
 
 
@@ -791,7 +806,7 @@ def test_a_session_whose_reply_was_lost_is_recognised(kind: str) -> None:
 
     script = Script(kind, httpx.ReadError("lost"), taken(), shown)
     with script as client:
-        session = client.sessions.open(dimension=2)
+        session = client.sessions.open(dimension=2, reference="origin")
     first, second, _ = script.requests
     assert first.content == second.content
     assert session.id == json.loads(first.content)["id"]
@@ -804,17 +819,19 @@ def test_an_id_that_was_taken_before_is_not_ours(kind: str, first: int | Excepti
     headers = {"content-type": "application/problem+json"}
     refused = first if isinstance(first, Exception) else httpx.Response(first, json=problem, headers=headers)
     with Script(kind, refused, taken()) as client, pytest.raises(problems.SessionExists):
-        client.sessions.open(dimension=2, id="x")
+        client.sessions.open(dimension=2, reference="origin", id="x")
 
 
-@pytest.mark.parametrize("other", [{"observed": 3}, {"dimension": 3}, {"labels": ["a", "b"]}, {"curvature": 2.0}])
+@pytest.mark.parametrize(
+    "other", [{"observed": 3}, {"dimension": 3, "reference": "origin"}, {"labels": ["a", "b"]}, {"curvature": 2.0}]
+)
 def test_another_session_of_that_id_is_not_ours(kind: str, other: dict[str, Any]) -> None:
     script = Script(kind, *[httpx.ReadTimeout("lost"), taken(), httpx.Response(200, json={**INFO, **other})])
     with script as client, pytest.raises(problems.SessionExists):
-        client.sessions.open(dimension=2, id="s")
+        client.sessions.open(dimension=2, reference="origin", id="s")
     script = Script(kind, *[httpx.ReadTimeout("lost"), taken(), httpx.Response(200, json=INFO)])
     with script as client:
-        assert client.sessions.open(dimension=2, id="s").id == "s"
+        assert client.sessions.open(dimension=2, reference="origin", id="s").id == "s"
 
 
 @pytest.mark.parametrize(
@@ -829,7 +846,7 @@ def test_another_session_of_that_id_is_not_ours(kind: str, other: dict[str, Any]
     ],
 )
 def test_the_service_shows_a_session_as_it_was_asked_for(http: httpx.Client, asked: dict[str, Any]) -> None:
-    body = {"dimension": 2, **asked}
+    body = {"dimension": 2, "reference": "origin", **asked}
     answer = SessionInfo.read(http.post("/sessions", json=body).json())
     assert is_what_was_asked(answer, body)
     for name in {"algorithm", "reference", "labels", "budget", "name"} & set(asked):
@@ -841,10 +858,12 @@ def test_the_service_shows_a_session_as_it_was_asked_for(http: httpx.Client, ask
 
 def test_the_defaults_are_the_services(http: httpx.Client) -> None:
     for algorithm in ("perceptron", "second_order", "strategic", "hyperboloid"):
-        body = {"dimension": 2, "algorithm": algorithm}
+        body = {"dimension": 2, "reference": "origin", "algorithm": algorithm}
         answer = SessionInfo.read(http.post("/sessions", json=body).json())
         assert is_what_was_asked(answer, body)
-        assert not is_what_was_asked(answer, {"dimension": 2, "algorithm": algorithm, "keep_points": 5})
+        assert not is_what_was_asked(
+            answer, {"dimension": 2, "reference": "origin", "algorithm": algorithm, "keep_points": 5}
+        )
 
 
 def test_a_session_that_is_gone_after_a_lost_reply_was_ended(kind: str) -> None:

@@ -111,7 +111,7 @@ def test_coordinates_and_clipping(tmp_path: Path, url: str, capsys: pytest.Captu
 
 
 def test_open_fit_promote_watch(url: str, http: httpx.Client, capsys: pytest.CaptureFixture[str]) -> None:
-    assert opening.main(["cmd-fit", "--dimension", "2", "--labels", "false,true", "--algorithm", "perceptron"]) == 0
+    assert opening.main(["cmd-fit", "--dimension", "2", "--labels", "false,true", "--reference", "origin"]) == 0
     assert capsys.readouterr().out == "cmd-fit\n"
     X, y = table(300)
     body = {"points": X.tolist(), "labels": [bool(each) for each in y]}

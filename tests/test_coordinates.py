@@ -190,4 +190,4 @@ def test_the_client_sends_coordinates(running: Running) -> None:
         assert np.allclose(one.model().weights, two.model().weights, rtol=1e-9)
         assert done.clipped == 0 and two.observe([[2.0, 0.0]], [1], outside="clip").clipped == 1
         assert np.array_equal(one.predict(X).predictions, one.predict(to_klein(X), coordinates="klein").predictions)
-        assert f"{two!r}" == f"<Session {two.id}: perceptron, 601 observed>"
+        assert f"{two!r}" == f"<Session {two.id}: perceptron, 601 observed>", two

@@ -51,7 +51,7 @@ def kept(running: Running, sid: str) -> list[str]:
 
 
 def test_a_client_goes_on_behind_the_last_it_saw(near: httpx.Client, small: Running) -> None:
-    sid = opened(near, {"dimension": 2})
+    sid = opened(near, {"dimension": 2, "reference": "origin"})
     commit(near, sid, 5)
     for seen in range(6):
         ids = ["0-0", *kept(small, sid)]
@@ -68,7 +68,7 @@ def test_a_client_goes_on_behind_the_last_it_saw(near: httpx.Client, small: Runn
 
 
 def test_a_new_client_begins_with_the_session_and_its_model(near: httpx.Client) -> None:
-    sid = opened(near, {"dimension": 2})
+    sid = opened(near, {"dimension": 2, "reference": "origin"})
     for last in (None, "", "x", "1-7", "5", "-", "$", "9" * 30 + "-0"):
         near.post(f"/sessions/{sid}/observe", json={"point": [0.1, 0.2], "label": -1}).raise_for_status()
         with listening(near, sid, last) as events:
@@ -84,7 +84,7 @@ def test_a_new_client_begins_with_the_session_and_its_model(near: httpx.Client) 
 
 
 def test_before_the_first_event_a_reset_is_good_to_go_on_from(near: httpx.Client) -> None:
-    sid = opened(near, {"dimension": 2})
+    sid = opened(near, {"dimension": 2, "reference": "origin"})
     with listening(near, sid) as events:
         [reset] = spoken(events, 1)
     commit(near, sid, 2)
@@ -95,7 +95,7 @@ def test_before_the_first_event_a_reset_is_good_to_go_on_from(near: httpx.Client
 @pytest.mark.parametrize("keep", [0, 1])
 def test_what_is_no_longer_kept_is_a_reset(near: httpx.Client, small: Running, keep: int) -> None:
     """The newest 64 entries stay in any case; Redis trims by whole nodes, of a hundred entries at the most"""
-    sid = opened(near, {"dimension": 2, "keep_points": keep})
+    sid = opened(near, {"dimension": 2, "reference": "origin", "keep_points": keep})
     commit(near, sid)
     with listening(near, sid, "0-0") as events:
         [first] = spoken(events, 1)
@@ -114,7 +114,7 @@ def test_what_is_no_longer_kept_is_a_reset(near: httpx.Client, small: Running, k
 
 
 def test_an_event_has_what_a_page_draws(near: httpx.Client) -> None:
-    sid = opened(near, {"dimension": 2, "labels": ["no", "yes"]})
+    sid = opened(near, {"dimension": 2, "reference": "origin", "labels": ["no", "yes"]})
     rng = np.random.default_rng(2)
     X = points(rng, 40, 2, 2.0)
     labels = rng.choice(["no", "yes"], size=40).tolist()
@@ -132,7 +132,7 @@ def test_an_event_has_what_a_page_draws(near: httpx.Client) -> None:
 
 def test_a_large_entry_shows_its_first_points(near: httpx.Client) -> None:
     """They stand in the entry itself: its block is not read"""
-    sid = opened(near, {"dimension": 2})
+    sid = opened(near, {"dimension": 2, "reference": "origin"})
     X = points(np.random.default_rng(7), 5000, 2, 2.0)
     body = {"points": X.tolist(), "labels": [1, -1] * 2500, "truth": (X / 2).tolist()}
     told = near.post(f"/sessions/{sid}/observe", json=body).json()
@@ -144,7 +144,7 @@ def test_a_large_entry_shows_its_first_points(near: httpx.Client) -> None:
 
 
 def test_late_labels_and_gathered_requests_are_commits_too(near: httpx.Client, small: Running) -> None:
-    sid = opened(near, {"dimension": 2})
+    sid = opened(near, {"dimension": 2, "reference": "origin"})
     X = points(np.random.default_rng(3), 60, 2, 2.0)
 
     def observe(part: int) -> None:
@@ -163,7 +163,7 @@ def test_late_labels_and_gathered_requests_are_commits_too(near: httpx.Client, s
 
 
 def test_heartbeats_come_while_nothing_happens(near: httpx.Client) -> None:
-    sid = opened(near, {"dimension": 2})
+    sid = opened(near, {"dimension": 2, "reference": "origin"})
     with listening(near, sid) as events:
         spoken(events, 1)
         assert [next(events).name for _ in range(3)] == [""] * 3
@@ -186,7 +186,7 @@ def test_a_wait_for_events_has_no_end_but_ours(small: Running) -> None:
 
 
 def test_only_so_many_streams_are_open(near: httpx.Client, small: Running) -> None:
-    sid = opened(near, {"dimension": 2})
+    sid = opened(near, {"dimension": 2, "reference": "origin"})
 
     def ask() -> httpx.Response:
         return near.send(near.build_request("GET", f"/sessions/{sid}/events"), stream=True)
@@ -211,7 +211,7 @@ def test_only_so_many_streams_are_open(near: httpx.Client, small: Running) -> No
 
 
 def test_a_stream_ends_with_its_session(near: httpx.Client) -> None:
-    sid = opened(near, {"dimension": 2})
+    sid = opened(near, {"dimension": 2, "reference": "origin"})
     commit(near, sid)
     with listening(near, sid, "0-0") as events:
         [last] = spoken(events, 1)
@@ -223,7 +223,7 @@ def test_a_stream_ends_with_its_session(near: httpx.Client) -> None:
 
 
 def test_a_session_that_keeps_no_points_has_events_without_them(near: httpx.Client) -> None:
-    sid = opened(near, {"dimension": 2, "keep_points": 0})
+    sid = opened(near, {"dimension": 2, "reference": "origin", "keep_points": 0})
     commit(near, sid)
     with listening(near, sid, "0-0") as events:
         [event] = spoken(events, 1)
@@ -235,7 +235,7 @@ def test_streams_end_when_the_service_is_told_to(tmp_path: Path) -> None:
     """At once and whole, not when the server's patience is over; the heartbeat is far away"""
     with service(tmp_path / "data", HOROCYCLE_HEARTBEAT="600") as running, ExitStack() as held:
         http = held.enter_context(httpx.Client(base_url=running.url, timeout=30))
-        sid = opened(http, {"dimension": 2})
+        sid = opened(http, {"dimension": 2, "reference": "origin"})
         streams = []
         for _ in range(3):
             answer = held.enter_context(http.stream("GET", f"/sessions/{sid}/events"))

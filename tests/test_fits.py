@@ -76,7 +76,7 @@ def three(seed: int = 0, n: int = 120, c: float = 1.0) -> tuple[Array, Indices]:
 def opened(http: httpx.Client, X: Array | None = None, indices: Any = None, **fields: Any) -> str:
     """A session of two labels, or three, which has learned these points"""
     labels = ["no", "yes"] if indices is None or np.max(indices) < 2 else ["a", "b", "c"]
-    answer = http.post("/sessions", json={"dimension": 2, "labels": labels, **fields})
+    answer = http.post("/sessions", json={"dimension": 2, "reference": "origin", "labels": labels, **fields})
     assert answer.status_code == 201, answer.text
     sid = str(answer.json()["id"])
     if X is not None:
@@ -275,7 +275,7 @@ def test_points_predicted_by_a_fit_wait_for_their_labels_as_well(http: httpx.Cli
 
 
 def test_a_point_on_a_line_can_be_the_reference_of_an_upload(still: httpx.Client) -> None:
-    sid = opened(still, dimension=1)
+    sid = opened(still, dimension=1, reference="origin")
     X = np.array([[-0.5], [0.5]])
     fit = accepted(upload(still, sid, raw(X, [0, 1]), reference=[0.25]))
     assert still.get(f"/sessions/{sid}/fits/{fit}").json()["reference"] == [0.25]

@@ -119,7 +119,7 @@ def told(http: httpx.Client, running: Running, session: dict[str, Any], at: int)
     """A session that was sent the first `at` points of a stream, with If-Match, promotions and a new estimate"""
     K, c = len(session.get("labels", [0, 1])), session.get("curvature", 1.0)
     X, indices = stream(120, K, curvature=c)
-    sid, position, version = opened(http, {"dimension": 2, **session}), 0, 0
+    sid, position, version = opened(http, {"dimension": 2, "reference": "origin", **session}), 0, 0
     for end, what in STEPS:
         while position < min(end, at):
             part = slice(position, min(end, at))
@@ -205,7 +205,7 @@ def test_a_fork_with_other_settings_is_a_fresh_session_with_the_same_stream(
     forks = {at: str(begun(http, source, at=at, **other)["id"]) for at in (0, 30, 75, 120)}
     for at, fork in forks.items():
         until(http, fork, "live", "warming")
-        fresh = opened(http, {"dimension": 2, **was, **other})
+        fresh = opened(http, {"dimension": 2, "reference": "origin", **was, **other})
         if at:
             observe(http, fresh, X[:at], indices[:at])
         equal(http, running, fork, fresh)
@@ -218,14 +218,19 @@ def test_a_fork_with_other_settings_is_a_fresh_session_with_the_same_stream(
 
 
 def test_what_cannot_be_forked_is_refused_and_leaves_nothing(http: httpx.Client) -> None:
-    source = opened(http, {"dimension": 2, "labels": ["a", "b"]})
+    source = opened(http, {"dimension": 2, "reference": "origin", "labels": ["a", "b"]})
     observe(http, source, *stream(10))
     id = f"fork-{uuid4().hex}"
 
     def ask(**settings: Any) -> tuple[int, str]:
         return problem(http.post("/sessions", json={"fork": {"session": source, "id": id, **settings}}))
 
-    fixed: list[dict[str, Any]] = [{"dimension": 3}, {"curvature": 2.0}, {"labels": ["a", "c"]}, {"labels": ["b", "a"]}]
+    fixed: list[dict[str, Any]] = [
+        {"dimension": 3, "reference": "origin"},
+        {"curvature": 2.0},
+        {"labels": ["a", "c"]},
+        {"labels": ["b", "a"]},
+    ]
     for settings in [*fixed, {"at": 11}]:
         assert ask(**settings) == (422, "invalid-parameter")
     wrong: list[dict[str, Any]] = [{"at": -1}, {"at": 1.5}, {"algorithm": "none"}, {"unheard": 1}, {"reference": [0.1]}]
@@ -234,7 +239,7 @@ def test_what_cannot_be_forked_is_refused_and_leaves_nothing(http: httpx.Client)
     assert ask(session="nobody-has-this-id") == (404, "unknown-session")
     assert ask(id=source) == (409, "session-exists")
     assert http.get(f"/sessions/{id}").status_code == 404
-    same = {"dimension": 2, "curvature": 1.0, "labels": ["a", "b"]}
+    same = {"dimension": 2, "reference": "origin", "curvature": 1.0, "labels": ["a", "b"]}
     assert forked(http, source, id=id, **same) == id
     assert ask() == (409, "session-exists")
     http.delete(f"/sessions/{id}").raise_for_status()
@@ -249,7 +254,7 @@ def test_of_a_trimmed_log_other_settings_are_410_and_the_same_begin_at_a_checkpo
     """With many small commits, and with few large ones, whose entries stay when their points are gone"""
     for sizes in ([4] * 200, [200] * 4):
         X, indices = stream(800)
-        source, at = opened(http, {"dimension": 2, "keep_points": 60}), 0
+        source, at = opened(http, {"dimension": 2, "reference": "origin", "keep_points": 60}), 0
         for size in sizes:
             observe(http, source, X[at : at + size], indices[at : at + size])
             at += size
@@ -259,7 +264,10 @@ def test_of_a_trimmed_log_other_settings_are_410_and_the_same_begin_at_a_checkpo
         assert problem(gone) == (410, "log-trimmed")
         assert 0 < gone.json()["first"] <= 740
         for position in (745, 800):
-            fork, same = forked(http, source, at=position), opened(http, {"dimension": 2, "keep_points": 60})
+            fork, same = (
+                forked(http, source, at=position),
+                opened(http, {"dimension": 2, "reference": "origin", "keep_points": 60}),
+            )
             observe(http, same, X[:position], indices[:position])
             first, second = (stored(running.redis_url, sid) for sid in (fork, same))
             assert bits(first.loaded) == bits(second.loaded)
@@ -270,7 +278,7 @@ def test_of_a_trimmed_log_other_settings_are_410_and_the_same_begin_at_a_checkpo
 
 
 def test_a_session_that_keeps_nothing_cannot_be_forked(http: httpx.Client) -> None:
-    source = opened(http, {"dimension": 2, "keep_points": 0})
+    source = opened(http, {"dimension": 2, "reference": "origin", "keep_points": 0})
     observe(http, source, *stream(10))
     for settings in ({"algorithm": "second_order"}, {"at": 5}):
         answer = http.post("/sessions", json={"fork": {"session": source, **settings}})
@@ -281,6 +289,7 @@ def test_a_session_that_keeps_nothing_cannot_be_forked(http: httpx.Client) -> No
 
 LARGE: dict[str, Any] = {
     "dimension": 2,
+    "reference": "origin",
     "algorithm": "hyperboloid",
     "labels": list(range(10)),
     "keep_points": 10_000_000,

@@ -74,7 +74,10 @@ def test_a_key_of_the_older_generation_is_known(server: EmbeddedServer, monkeypa
 
 
 def test_a_change_is_made_once(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2, "algorithm": "strategic", "budget": {"estimate": {"initial": 2.0}}})
+    sid = opened(
+        http,
+        {"dimension": 2, "reference": "origin", "algorithm": "strategic", "budget": {"estimate": {"initial": 2.0}}},
+    )
     body, headers = {"budget": {"estimate": {"initial": 3.0}}}, {"Idempotency-Key": "change"}
     versions = [http.patch(f"/sessions/{sid}", json=body, headers=headers).json()["version"] for _ in range(3)]
     assert versions == [1, 1, 1]

@@ -166,4 +166,4 @@ def test_a_fit_reads_its_points_the_same_way(running: Running) -> None:
         assert asked.status_code == 202, asked.text
         [fit] = session.fits()
         assert fit.wait(60).training_accuracy == 1.0
-        assert session.fit(X / 10, y).wait(60).training_accuracy == 1.0  # floats through the SDK
+        assert session.fit(X / 10, y, kind="softmax").wait(60).training_accuracy == 1.0  # floats through the SDK

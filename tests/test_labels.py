@@ -82,7 +82,7 @@ def test_a_late_label_is_learned_when_it_comes(http: httpx.Client, running: Runn
 
 
 def test_each_id_is_learned_once(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2})
+    sid = opened(http, {"dimension": 2, "reference": "origin"})
     predict(http, sid, [[0.1, 0.2], [0.3, 0.1]], ["a", "b"]).raise_for_status()
     assert fates(label(http, sid, ["a"], [-1]))["ids"] == ["a"]
     before = http.get(f"/sessions/{sid}").json()
@@ -96,7 +96,10 @@ def test_each_id_is_learned_once(http: httpx.Client) -> None:
 
 
 def test_one_and_the_string_of_it_are_two_ids(http: httpx.Client, running: Running) -> None:
-    sid, odd = opened(http, {"dimension": 2}), ['"', "\\", "ä\N{GRINNING FACE}", "\x00", " ", -(2**63), 2**63 - 1]
+    sid, odd = (
+        opened(http, {"dimension": 2, "reference": "origin"}),
+        ['"', "\\", "ä\N{GRINNING FACE}", "\x00", " ", -(2**63), 2**63 - 1],
+    )
     ids = [1, "1", *odd]
     X = points(np.random.default_rng(0), len(ids), 2, 2.0)
     predict(http, sid, X, ids).raise_for_status()
@@ -108,7 +111,7 @@ def test_one_and_the_string_of_it_are_two_ids(http: httpx.Client, running: Runni
 
 
 def test_an_id_is_given_to_one_point(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2})
+    sid = opened(http, {"dimension": 2, "reference": "origin"})
     ask = [[0.1, 0.2], [0.3, 0.1]]
     first = predict(http, sid, ask, ["a", "b"])
     assert predict(http, sid, ask, ["a", "b"]).content == first.content
@@ -124,7 +127,7 @@ def test_an_id_is_given_to_one_point(http: httpx.Client) -> None:
 
 
 def test_a_key_has_one_answer_here_too(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2})
+    sid = opened(http, {"dimension": 2, "reference": "origin"})
     predict(http, sid, [[0.1, 0.2], [0.3, 0.1]], ["a", "b"]).raise_for_status()
     first = label(http, sid, ["a", "x"], [-1, -1], idempotency_key="k")
     assert "idempotency-replayed" not in first.headers
@@ -144,7 +147,7 @@ def test_a_key_has_one_answer_here_too(http: httpx.Client) -> None:
 
 
 def test_a_summary_names_the_ids_without_the_columns(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2})
+    sid = opened(http, {"dimension": 2, "reference": "origin"})
     predict(http, sid, [[0.1, 0.2]], ["a"]).raise_for_status()
     body = b'{"id": "a", "label": -1}\n\n{"id": 7, "label": 1}\n'
     kind = {"content-type": "application/x-ndjson"}
@@ -160,7 +163,7 @@ def test_a_summary_names_the_ids_without_the_columns(http: httpx.Client) -> None
 
 def test_requests_that_race_for_the_same_ids_learn_each_once(http: httpx.Client, running: Running) -> None:
     """24 at once, over connections of their own to two workers"""
-    sid = opened(http, {"dimension": 2, "algorithm": "second_order"})
+    sid = opened(http, {"dimension": 2, "reference": "origin", "algorithm": "second_order"})
     rng = np.random.default_rng(4)
     X, ids = points(rng, 60, 2, 3.0), [f"p{i}" for i in range(60)]
     labels = rng.choice([-1, 1], size=60).tolist()
@@ -183,12 +186,12 @@ def test_requests_that_race_for_the_same_ids_learn_each_once(http: httpx.Client,
     order = sorted((answer.json() for answer in answers), key=lambda told: told["session"]["observed"])
     learned = [ids.index(id) for told in order for id in told["ids"]]
     assert np.array_equal(rows, np.column_stack([X[learned], np.array(labels)[learned] > 0]))
-    assert state == replayed(OpenSession(dimension=2, algorithm="second_order").spec(), rows)
+    assert state == replayed(OpenSession(dimension=2, reference="origin", algorithm="second_order").spec(), rows)
 
 
 def test_what_waits_too_long_expires_and_may_wait_again(small: Running) -> None:
     with httpx.Client(base_url=small.url, timeout=30) as http:
-        sid = opened(http, {"dimension": 2})
+        sid = opened(http, {"dimension": 2, "reference": "origin"})
         told = predict(http, sid, [[0.1, 0.2], [0.3, 0.1]], ["a", "b"]).json()
         assert told["expires_in"] == 0.4
         time.sleep(told["expires_in"])
@@ -209,7 +212,7 @@ def test_what_waits_too_long_expires_and_may_wait_again(small: Running) -> None:
 
 def test_only_so_many_points_wait(small: Running) -> None:
     with httpx.Client(base_url=small.url, timeout=30) as http:
-        sid, X = opened(http, {"dimension": 2}), points(np.random.default_rng(0), 41, 2, 2.0)
+        sid, X = opened(http, {"dimension": 2, "reference": "origin"}), points(np.random.default_rng(0), 41, 2, 2.0)
         full = predict(http, sid, X[:21], list(range(21)))
         assert (full.status_code, full.json()["type"], full.json()["limit"]) == (429, "/problems/rate-limited", 20)
         assert full.headers["retry-after"]
@@ -225,7 +228,7 @@ def test_only_so_many_points_wait(small: Running) -> None:
 
 
 def test_more_ids_than_redis_takes_arguments(http: httpx.Client) -> None:
-    sid, many = opened(http, {"dimension": 2}), 350_000
+    sid, many = opened(http, {"dimension": 2, "reference": "origin"}), 350_000
     body = json.dumps({"points": [[0, 0]] * many, "ids": list(range(many))})
     full = http.post(f"/sessions/{sid}/predict", content=body)
     assert (full.status_code, full.json()["type"]) == (429, "/problems/rate-limited")
@@ -234,7 +237,7 @@ def test_more_ids_than_redis_takes_arguments(http: httpx.Client) -> None:
 def test_many_ids_are_asked_about_in_turn(
     http: httpx.Client, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sid = opened(http, {"dimension": 2})
+    sid = opened(http, {"dimension": 2, "reference": "origin"})
     X = points(np.random.default_rng(6), 10, 2, 2.0)
     predict(http, sid, X, list(range(0, 20, 2))).raise_for_status()
     monkeypatch.setattr("service.store.late_labels.ASKED", 7)

@@ -29,7 +29,9 @@ def alive(pid: int) -> bool:
 def test_told_to_stop_it_stops_and_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, workers: int) -> None:
     with service(tmp_path / "data", workers=workers) as running:
         store, pids = running.store_pid, running.worker_pids
-        httpx.post(f"{running.url}/sessions", json={"id": "a", "dimension": 2}).raise_for_status()
+        httpx.post(
+            f"{running.url}/sessions", json={"id": "a", "dimension": 2, "reference": "origin"}
+        ).raise_for_status()
         running.launcher.send_signal(number)
         assert running.launcher.wait(20) == 0
         assert not any(map(alive, [store, *pids]))
@@ -72,7 +74,9 @@ def test_the_banner_says_where_and_what_to_try(running: Running) -> None:
 
 def test_a_configured_store_is_used(tmp_path: Path, running: Running) -> None:
     with service(tmp_path / "data", REDIS_URL=running.redis_url) as other:
-        httpx.post(f"{other.url}/sessions", json={"id": "from-afar", "dimension": 2}).raise_for_status()
+        httpx.post(
+            f"{other.url}/sessions", json={"id": "from-afar", "dimension": 2, "reference": "origin"}
+        ).raise_for_status()
         assert not (tmp_path / "data").exists()
     assert httpx.get(f"{running.url}/sessions/from-afar").status_code == 200
 

@@ -33,7 +33,7 @@ def sent(http: httpx.Client, sizes: list[int], K: int = 2, d: int = 2, **session
     """A session that learned commits of these sizes; and its rows, the label's index last"""
     rng, n = np.random.default_rng(1), sum(sizes)
     X, indices = points(rng, n, d, 3.0), rng.integers(0, K, size=n)
-    sid, at = opened(http, {"dimension": d, **session}), 0
+    sid, at = opened(http, {"dimension": d, "reference": "origin", **session}), 0
     for size in sizes:
         observe(http, sid, X[at : at + size], indices[at : at + size])
         at += size
@@ -178,7 +178,7 @@ def test_a_session_that_keeps_nothing_has_an_empty_log(http: httpx.Client) -> No
 
 
 def test_an_empty_session_and_what_lies_beyond_the_end(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2})
+    sid = opened(http, {"dimension": 2, "reference": "origin"})
     empty = page(http, sid).json()
     assert empty == {"from": 0, "to": 0, "points": [], "labels": [], "next": None}
     assert loaded(page(http, sid, format="npy").content).shape == (0, 3)
@@ -271,7 +271,10 @@ def test_the_model_of_every_position_is_what_was_said_then(http: httpx.Client, n
     K = len(session.get("labels", [0, 1]))
     rng = np.random.default_rng(2)
     X, indices = points(rng, 40, 2, 3.0), rng.integers(0, K, size=40)
-    single, whole = opened(http, {"dimension": 2, **session}), opened(http, {"dimension": 2, **session})
+    single, whole = (
+        opened(http, {"dimension": 2, "reference": "origin", **session}),
+        opened(http, {"dimension": 2, "reference": "origin", **session}),
+    )
     said = [http.get(f"/sessions/{single}/model").json()]
     for i in range(40):
         match = {"If_Match": f'"{said[-1]["version"]}"'} if i % 3 == 0 else {}

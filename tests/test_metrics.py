@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 
 from service.api.schemas import OpenSession
+from service.learners import drift
 from tests.opening import RAW, opened, raw
-from tests.page_hinkley import page_hinkley
 from tests.sse import listening, spoken
 from tests.strategies import points
+
+
+def alarms_of(wrong: Any) -> list[int]:
+    found: list[int] = drift.observe(drift.State(), np.array(wrong, dtype=bool)).alarms.tolist()
+    return found
 
 
 def share(part: Any, whole: Any) -> float | None:
@@ -22,10 +27,10 @@ def share(part: Any, whole: Any) -> float | None:
 @pytest.mark.parametrize(
     "session",
     [
-        {"dimension": 2, "labels": ["no", "yes"]},
-        {"dimension": 2, "labels": [10, 20, "other"], "algorithm": "second_order"},
-        {"dimension": 2, "labels": ["a", "b", "c", "never"]},
-        {"dimension": 2, "algorithm": "strategic", "budget": 0.3},
+        {"dimension": 2, "reference": "origin", "labels": ["no", "yes"]},
+        {"dimension": 2, "reference": "origin", "labels": [10, 20, "other"], "algorithm": "second_order"},
+        {"dimension": 2, "reference": "origin", "labels": ["a", "b", "c", "never"]},
+        {"dimension": 2, "reference": "origin", "algorithm": "strategic", "budget": 0.3},
     ],
 )
 def test_the_metrics_are_those_of_the_answers(http: httpx.Client, session: dict[str, Any]) -> None:
@@ -65,21 +70,24 @@ def test_the_metrics_are_those_of_the_answers(http: httpx.Client, session: dict[
             **{"precision": share(confusion[j][j], guessed), "recall": share(confusion[j][j], true)},
         }
     assert found["log"] == {"block": 1000, "first": 0, "mistakes": [wrong[:1000].sum(), wrong[1000:2000].sum()]}
-    assert found["drift"]["alarms"] == len(page_hinkley(wrong.tolist()))
+    assert found["drift"]["alarms"] == len(alarms_of(wrong))
 
 
 def test_a_session_without_points_has_no_rates(http: httpx.Client) -> None:
-    found = http.get(f"/sessions/{opened(http, {'dimension': 2})}/metrics").json()
+    found = http.get(f"/sessions/{opened(http, {'dimension': 2, 'reference': 'origin'})}/metrics").json()
     assert found["accuracy"] is found["window"]["accuracy"] is found["drift"]["last_alarm"] is None
     assert found["classes"][0] == {"label": -1, "points": 0, "predicted": 0, "precision": None, "recall": None}
     assert found["log"] == {"block": 1000, "first": 0, "mistakes": []}
-    assert found["drift"] == {"alarms": 0, "last_alarm": None, "statistic": 0.0, "threshold": 50.0}
+    assert found["drift"] == {
+        **{"alarms": 0, "last_alarm": None, "window": 0},
+        **{"sensitivity": 0.002, "on_drift": "alarm"},
+    }
 
 
 def test_drift_is_told_by_the_metrics_and_by_an_event(http: httpx.Client) -> None:
     """A boundary that is learned, and then labels that nobody can learn"""
     rng = np.random.default_rng(9)
-    sid = opened(http, {"dimension": 2})
+    sid = opened(http, {"dimension": 2, "reference": "origin"})
     X = points(rng, 4000, 2, 3.0)
     X = X[np.abs(X[:, 0]) > 0.05][:3000]
     indices = (X[:, 0] > 0).astype(int)
@@ -89,7 +97,7 @@ def test_drift_is_told_by_the_metrics_and_by_an_event(http: httpx.Client) -> Non
         part = slice(at, at + 150)
         told = http.post(f"/sessions/{sid}/observe", content=raw(X[part], indices[part]), headers=RAW).json()
         correct += told["correct"]
-    alarms = page_hinkley([not each for each in correct])
+    alarms = alarms_of([not each for each in correct])
     assert len(alarms) == 1 and alarms[0] > 2000
     found = http.get(f"/sessions/{sid}/metrics").json()["drift"]
     assert (found["alarms"], found["last_alarm"]) == (1, alarms[0])
@@ -103,13 +111,13 @@ def test_drift_is_told_by_the_metrics_and_by_an_event(http: httpx.Client) -> Non
 
 def test_the_log_keeps_its_newest_thousand_entries(http: httpx.Client) -> None:
     """A million points and more, in one request"""
-    sid = opened(http, {"dimension": 1, "keep_points": 0})
+    sid = opened(http, {"dimension": 1, "reference": "origin", "keep_points": 0})
     n = 1_003_500
     rng = np.random.default_rng(10)
     x = np.where(rng.random(n) < 0.5, -0.5, 0.5)
     wrong = rng.random(n) < np.linspace(0, 0.01, n)
     indices = (x > 0) ^ wrong
-    X, spec = x[:, None], OpenSession(dimension=1).spec()
+    X, spec = x[:, None], OpenSession(dimension=1, reference="origin").spec()
     scores = spec.learner.observe(spec.first_state(), X, spec.targets(indices.astype(np.int64))).scores
     mistakes = spec.decide(scores) != indices
     told = http.post(f"/sessions/{sid}/observe?reply=summary", content=raw(X, indices), headers=RAW).json()

@@ -44,7 +44,14 @@ def data(K: int = 2, c: float = 1.0, seed: int = 0, n: int = 200) -> tuple[Array
 
 
 def session(algorithm: str, K: int = 2, c: float = 1.0, **fields: Any) -> Spec:
-    body = {"algorithm": algorithm, "dimension": 2, "curvature": c, "labels": list(range(K)), **fields}
+    body = {
+        "algorithm": algorithm,
+        "dimension": 2,
+        "reference": "origin",
+        "curvature": c,
+        "labels": list(range(K)),
+        **fields,
+    }
     return OpenSession(**body).spec()
 
 
@@ -150,7 +157,7 @@ def test_what_has_no_such_boundary_is_refused(spec: Spec, classifier: Classifier
 
 
 def opened(http: httpx.Client, X: Array, indices: Indices, **fields: Any) -> str:
-    answer = http.post("/sessions", json={"dimension": 2, **fields})
+    answer = http.post("/sessions", json={"dimension": 2, "reference": "origin", **fields})
     assert answer.status_code == 201, answer.text
     sid = str(answer.json()["id"])
     observe(http, sid, X, indices)

@@ -22,7 +22,8 @@ from service.geometry import Array
 from service.process.private_store import EmbeddedServer
 from service.sessions import checkpoint, rows
 from service.sessions.apply import apply, replay
-from service.sessions.changes import with_budget, with_promotion, with_settings
+from service.sessions.beginnings import Past, needs_past
+from service.sessions.changes import with_budget, with_labels, with_member, with_promotion, with_settings
 from service.sessions.late import resolved
 from service.sessions.opening import first_session
 from service.sessions.records import Change, Entry, EntryId, Loaded, Waiting
@@ -33,19 +34,33 @@ from service.store import codec
 from tests.storing import Parts, bits, some_classifier, storing
 from tests.strategies import points
 
-KINDS = ["one", "batch", "gather", "match", "late", "large", "promote", "budget", "keep", "name"]
+CHANGES = ["promote", "budget", "keep", "name", "labels", "member"]
+KINDS = ["one", "batch", "gather", "match", "late", "large", *CHANGES]
 LEARN = {"learn": {"warmup": 40, "method": "closest"}}
 SESSIONS: dict[str, dict[str, Any]] = {
     "perceptron": {"algorithm": "perceptron", "reference": [0.2, -0.1], "curvature": 0.5},
     "second order": {"algorithm": "second_order"},
     "second order, a=0": {"algorithm": "second_order", "a": 0},
-    "second order, large": {"algorithm": "second_order", "dimension": 100},
+    "second order, large": {"algorithm": "second_order", "dimension": 100, "reference": "origin"},
     "strategic": {"algorithm": "strategic", "budget": 0.5},
     "strategic, estimating": {"algorithm": "strategic", "budget": {"estimate": {"initial": 2.0}}},
     "hyperboloid": {"algorithm": "hyperboloid"},
     "three classes": {"algorithm": "perceptron", "labels": ["a", "b", "c"]},
     "three classes, second order": {"algorithm": "second_order", "labels": [1, 2, 3]},
     "three classes, hyperboloid": {"algorithm": "hyperboloid", "labels": [1, 2, 3]},
+    "hemisphere": {"algorithm": "perceptron", "reference": None},
+    "hemisphere, three classes": {
+        "algorithm": "second_order",
+        "labels": [1, 2, 3],
+        "curvature": 0.5,
+        "reference": None,
+    },
+    "softmax": {"algorithm": "softmax", "reference": None, "labels": [1, 2, 3]},
+    "gaussian": {"algorithm": "gaussian", "reference": None},
+    "auto": {"algorithm": "auto", "reference": None},
+    "auto, three classes": {"algorithm": "auto", "reference": None, "labels": [1, 2, 3]},
+    "auto, restarting": {"algorithm": "auto", "reference": None, "drift": {"sensitivity": 0.9, "on_drift": "restart"}},
+    "strategic, restarting": {"algorithm": "strategic", "drift": {"sensitivity": 0.9, "on_drift": "restart"}},
     "warming": {"algorithm": "perceptron", "reference": LEARN},
     "warming, second order": {"algorithm": "second_order", "reference": LEARN},
     "warming, three classes": {"algorithm": "perceptron", "reference": LEARN, "labels": [1, 2, 3]},
@@ -53,7 +68,7 @@ SESSIONS: dict[str, dict[str, Any]] = {
 
 
 def opening(name: str, **more: Any) -> dict[str, Any]:
-    return {"dimension": 2, **SESSIONS[name], **more}
+    return {"dimension": 2, "reference": "origin", **SESSIONS[name], **more}
 
 
 def some_points(spec: Spec, rng: np.random.Generator, n: int) -> Batch:
@@ -85,7 +100,7 @@ class Model:
         """`answering`: they name the version they answer, which is the one of their turn"""
         for i in range(len(batch)):
             version = self.loaded.counters.version if answering else None
-            past = self.past() if self.loaded.status == "warming" else None
+            past = Past(self.past()) if needs_past(self.loaded, 1) else None
             self.loaded = apply(self.loaded, [Request(batch[i : i + 1], if_match=version)], past).change.after
             self.seen.append(batch[i : i + 1])
             self._remember()
@@ -101,13 +116,19 @@ class Model:
 def changed(loaded: Loaded, kind: str, seed: int) -> Change:
     """A change other than by learning; one that this session cannot have is a new name"""
     spec, rng = loaded.spec, np.random.default_rng(seed)
-    if kind == "promote" and not (spec.algorithm == "second_order" and spec.a == 0):
+    lifted = spec.features in ("lift", "hyperboloid") or spec.algorithm == "strategic"
+    if kind == "promote" and lifted and not (spec.algorithm == "second_order" and spec.a == 0):
         return with_promotion(loaded, some_classifier(spec, rng), f"fit-{seed}")
     if kind == "budget" and spec.estimate:
         return with_budget(with_settings(loaded, {"name": "anew"}), float(rng.uniform(0.5, 3.0)))
     if kind == "keep":
         return with_settings(loaded, {"keep_points": spec.warmup + int(rng.integers(100, 400))})
-    return with_settings(loaded, {"name": f"name-{seed}"})
+    named = with_settings(loaded, {"name": f"name-{seed}"})
+    if kind == "labels" and spec.algorithm != "strategic" and loaded.status == "live" and spec.a > 0:
+        return with_labels(named, [f"new-{len(spec.labels)}"])
+    if kind == "member" and spec.members and seed % 4 == 0:
+        return with_member(named, spec.members[seed // 4 % len(spec.members)])
+    return named
 
 
 # ------------------------------------------------------------------------------------------ without a store
@@ -151,12 +172,13 @@ def asked(model: Model, kind: str, seed: int) -> list[Request]:
 def ran(model: Model, kind: str, seed: int) -> tuple[Loaded, Change]:
     """One commit, and the model after it"""
     before = model.loaded
-    if kind in ("promote", "budget", "keep", "name"):
+    if kind in CHANGES:
         change = changed(before, kind, seed)
         model.change(change)
         return before, change
     requests = asked(model, kind, seed)
-    applied = apply(before, requests, model.past() if before.status == "warming" else None)
+    points = sum(len(request.batch) for request in requests)
+    applied = apply(before, requests, Past(model.past()) if needs_past(before, points) else None)
     for request, result in zip(requests, applied.results, strict=True):
         if not isinstance(result, StaleModel):
             model.observe(request.batch[: result.accepted], answering=request.if_match is not None)

@@ -50,7 +50,7 @@ def pages(http: httpx.Client, limit: int) -> Iterator[list[dict[str, Any]]]:
 @pytest.mark.parametrize("limit", [1, 3, 7, 1000])
 def test_the_list_has_no_repeats_and_no_gaps_whatever_happens_meanwhile(few: httpx.Client, limit: int) -> None:
     rng = np.random.default_rng(limit)
-    mine = [opened(few, {"dimension": 2, "name": str(i)}) for i in range(24)]
+    mine = [opened(few, {"dimension": 2, "reference": "origin", "name": str(i)}) for i in range(24)]
     staying, seen = set(mine), []
     opening = 0
     for page in pages(few, limit):
@@ -59,7 +59,7 @@ def test_the_list_has_no_repeats_and_no_gaps_whatever_happens_meanwhile(few: htt
             few.delete(f"/sessions/{sid}").raise_for_status()  # listed already or not yet
             staying.remove(sid)
         if opening < 5:
-            opened(few, {"dimension": 2})
+            opened(few, {"dimension": 2, "reference": "origin"})
             opening += 1
     assert len(seen) == len(set(seen))
     assert staying <= set(seen)
@@ -69,8 +69,21 @@ def test_the_list_has_no_repeats_and_no_gaps_whatever_happens_meanwhile(few: htt
 
 def test_a_session_is_listed_as_it_looks(few: httpx.Client) -> None:
     bodies = [
-        {"dimension": 3, "algorithm": "strategic", "budget": {"estimate": {"initial": 2.0}}, "ttl_seconds": 1000},
-        {"dimension": 2, "labels": ["a", "b", "c"], "algorithm": "second_order", "a": 2.0, "name": "ä"},
+        {
+            "dimension": 3,
+            "reference": "origin",
+            "algorithm": "strategic",
+            "budget": {"estimate": {"initial": 2.0}},
+            "ttl_seconds": 1000,
+        },
+        {
+            "dimension": 2,
+            "reference": "origin",
+            "labels": ["a", "b", "c"],
+            "algorithm": "second_order",
+            "a": 2.0,
+            "name": "ä",
+        },
         {"dimension": 2, "algorithm": "hyperboloid", "keep_points": 0},
         {"dimension": 2, "reference": {"learn": {"warmup": 10, "method": "closest"}}},
     ]
@@ -82,8 +95,8 @@ def test_a_session_is_listed_as_it_looks(few: httpx.Client) -> None:
 
 def test_expired_sessions_do_not_shorten_a_page(few: httpx.Client, small: Running) -> None:
     """As many as asked for, as long as there are some"""
-    mine = [opened(few, {"dimension": 2}) for _ in range(6)]
-    gone = [opened(few, {"dimension": 2}) for _ in range(40)]
+    mine = [opened(few, {"dimension": 2, "reference": "origin"}) for _ in range(6)]
+    gone = [opened(few, {"dimension": 2, "reference": "origin"}) for _ in range(40)]
     with redis.Redis.from_url(small.redis_url) as store:
         for sid in gone:
             store.delete(*session_keys(sid))  # as expiry does
@@ -96,7 +109,7 @@ def test_expired_sessions_do_not_shorten_a_page(few: httpx.Client, small: Runnin
 
 
 def test_what_is_left_out_stays(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2, "name": "old", "ttl_seconds": 1000, "keep_points": 50})
+    sid = opened(http, {"dimension": 2, "reference": "origin", "name": "old", "ttl_seconds": 1000, "keep_points": 50})
     before = http.get(f"/sessions/{sid}").json()
     for change in (
         {"name": "new"},
@@ -114,7 +127,7 @@ def test_what_is_left_out_stays(http: httpx.Client) -> None:
 
 
 def test_every_worker_knows_of_a_change(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2})
+    sid = opened(http, {"dimension": 2, "reference": "origin"})
     for number in range(10):
         with httpx.Client(base_url=http.base_url) as one, httpx.Client(base_url=http.base_url) as other:
             one.patch(f"/sessions/{sid}", json={"name": str(number)}).raise_for_status()
@@ -124,7 +137,7 @@ def test_every_worker_knows_of_a_change(http: httpx.Client) -> None:
 
 
 def test_a_time_to_live_is_given_and_taken(http: httpx.Client, running: Running) -> None:
-    sid = opened(http, {"dimension": 2})
+    sid = opened(http, {"dimension": 2, "reference": "origin"})
     http.post(f"/sessions/{sid}/observe", json={"point": [0.1, 0.1], "label": 1}, headers={"Idempotency-Key": "k"})
     http.post(f"/sessions/{sid}/predict", json={"point": [0.1, 0.1], "id": "a"}).raise_for_status()
     with redis.Redis.from_url(running.redis_url) as store:
@@ -146,7 +159,7 @@ def test_a_time_to_live_is_given_and_taken(http: httpx.Client, running: Running)
 
 
 def test_use_keeps_a_session_alive_and_idleness_does_not(http: httpx.Client) -> None:
-    used, idle = (opened(http, {"dimension": 2, "ttl_seconds": 1}) for _ in range(2))
+    used, idle = (opened(http, {"dimension": 2, "reference": "origin", "ttl_seconds": 1}) for _ in range(2))
     deadline = time.monotonic() + 20
     while http.get(f"/sessions/{idle}").status_code != 410:  # a look is no use
         assert http.get(f"/sessions/{used}/predict?x=0.1,0.2").status_code == 200
@@ -158,7 +171,7 @@ def test_use_keeps_a_session_alive_and_idleness_does_not(http: httpx.Client) -> 
 
 
 def test_keep_points_shrinks_what_is_kept(http: httpx.Client, running: Running) -> None:
-    sid = opened(http, {"dimension": 2, "keep_points": 1000})
+    sid = opened(http, {"dimension": 2, "reference": "origin", "keep_points": 1000})
     X = points(np.random.default_rng(5), 300, 2, 3.0)
     rows = raw(X, np.ones(300))
     for at in range(0, 300, 10):
@@ -172,7 +185,10 @@ def test_keep_points_shrinks_what_is_kept(http: httpx.Client, running: Running) 
 
 
 def test_the_estimate_of_a_budget_begins_anew(http: httpx.Client, running: Running) -> None:
-    sid = opened(http, {"dimension": 2, "algorithm": "strategic", "budget": {"estimate": {"initial": 3.0}}})
+    sid = opened(
+        http,
+        {"dimension": 2, "reference": "origin", "algorithm": "strategic", "budget": {"estimate": {"initial": 3.0}}},
+    )
     X = points(np.random.default_rng(6), 400, 2, 2.5)
     at, version = 0, 0
     while at < len(X):
@@ -209,7 +225,7 @@ def test_the_estimate_of_a_budget_begins_anew(http: httpx.Client, running: Runni
         ({}, {"budget": {"estimate": {"initial": 1.0}}}, "invalid-parameter"),
         ({"algorithm": "strategic"}, {"budget": {"estimate": {"initial": 1.0}}}, "invalid-parameter"),
         ({"algorithm": "strategic"}, {"budget": 1.0}, "invalid-request"),
-        ({}, {"dimension": 3}, "unknown-field"),
+        ({}, {"dimension": 3, "reference": "origin"}, "unknown-field"),
         ({}, {"id": "other"}, "unknown-field"),
         ({}, {"keep_events": 3}, "unknown-field"),
         ({}, {"keep_points": None}, "not-a-number"),
@@ -223,7 +239,7 @@ def test_the_estimate_of_a_budget_begins_anew(http: httpx.Client, running: Runni
     ids=str,
 )
 def test_a_change_that_is_refused_changes_nothing(http: httpx.Client, session: Any, change: Any, slug: str) -> None:
-    sid = opened(http, {"dimension": 2, **session})
+    sid = opened(http, {"dimension": 2, "reference": "origin", **session})
     before = http.get(f"/sessions/{sid}").json()
     refused = http.patch(f"/sessions/{sid}", content=json.dumps(change))
     assert (refused.status_code, refused.json()["type"]) == (422, f"/problems/{slug}")
@@ -237,7 +253,9 @@ def test_what_is_gone_stays_gone_after_a_restart(tmp_path: Path) -> None:
     ended, expired, kept = (f"{name}-{uuid4().hex}" for name in ("ended", "expired", "kept"))
     with service(tmp_path / "data") as running, httpx.Client(base_url=running.url, timeout=30) as http:
         for sid, ttl in ((ended, None), (expired, 1), (kept, None)):
-            http.post("/sessions", json={"dimension": 2, "id": sid, "ttl_seconds": ttl}).raise_for_status()
+            http.post(
+                "/sessions", json={"dimension": 2, "reference": "origin", "id": sid, "ttl_seconds": ttl}
+            ).raise_for_status()
             http.post(f"/sessions/{sid}/observe", json={"point": [0.1, 0.2], "label": -1}).raise_for_status()
         http.delete(f"/sessions/{ended}").raise_for_status()
         before = http.get(f"/sessions/{kept}").json()
@@ -259,7 +277,7 @@ def test_what_is_gone_stays_gone_after_a_restart(tmp_path: Path) -> None:
             ):
                 gone = http.get(f"/sessions/{sid}{what}")
                 assert (gone.status_code, gone.json()["type"]) == (410, "/problems/session-gone"), what
-            taken = http.post("/sessions", json={"dimension": 2, "id": sid})
+            taken = http.post("/sessions", json={"dimension": 2, "reference": "origin", "id": sid})
             assert (taken.status_code, taken.json()["type"]) == (409, "/problems/session-exists")
         assert http.get("/sessions/never").status_code == 404
         assert http.get(f"/sessions/{kept}").json() == before

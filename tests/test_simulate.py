@@ -345,12 +345,24 @@ def test_what_makes_no_sense_is_said(run: Any, words: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("session", "words", "said"),
     [
-        ({"dimension": 3, "algorithm": "strategic"}, "", "has 3 dimensions, the agents of loans have 2"),
-        ({"dimension": 2, "algorithm": "perceptron"}, "", "is perceptron, not strategic"),
+        (
+            {"dimension": 3, "reference": "origin", "algorithm": "strategic"},
+            "",
+            "has 3 dimensions, the agents of loans have 2",
+        ),
+        ({"dimension": 2, "reference": "origin", "algorithm": "perceptron"}, "", "is perceptron, not strategic"),
         ({"dimension": 2, "algorithm": "hyperboloid"}, "", "no reference point to measure an agent's cost at"),
-        ({"dimension": 2, "algorithm": "strategic", "curvature": 2.0}, "", "curvature −2"),
-        ({"dimension": 2, "labels": [1, 2, 3]}, "--algorithm perceptron", "has 3 labels; agents want one of two"),
-        ({"dimension": 2, "algorithm": "strategic"}, "--estimate 4", "this session estimates none"),
+        ({"dimension": 2, "reference": "origin", "algorithm": "strategic", "curvature": 2.0}, "", "curvature −2"),
+        (
+            {"dimension": 2, "reference": "origin", "labels": [1, 2, 3]},
+            "--algorithm perceptron",
+            "has 3 labels; agents want one of two",
+        ),
+        (
+            {"dimension": 2, "reference": "origin", "algorithm": "strategic"},
+            "--estimate 4",
+            "this session estimates none",
+        ),
     ],
 )
 def test_a_session_that_these_agents_cannot_play_against(

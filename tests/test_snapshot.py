@@ -95,20 +95,20 @@ def test_a_snapshot_goes_on_elsewhere_with_the_same_bits(
 
 
 def test_it_is_opened_under_a_name_of_ones_own_once(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2, "name": "old"})
+    sid = opened(http, {"dimension": 2, "reference": "origin", "name": "old"})
     document = http.get(f"/sessions/{sid}/snapshot").json()
     taken = http.post("/sessions", json={"snapshot": document, "id": sid})
     assert (taken.status_code, taken.json()["type"]) == (409, "/problems/session-exists")
     found = http.post("/sessions", json={"snapshot": document, "id": f"{sid}-2", "name": "new"}).json()
     assert (found["id"], found["name"]) == (f"{sid}-2", "new")
-    with_field = http.post("/sessions", json={"snapshot": document, "dimension": 3})
+    with_field = http.post("/sessions", json={"snapshot": document, "dimension": 3, "reference": "origin"})
     assert (with_field.status_code, with_field.json()["type"]) == (422, "/problems/unknown-field")
 
 
 def test_programs_that_write_the_json_anew_do_no_harm(http: httpx.Client) -> None:
     """Indented, in another order, and 1.0 written as 1"""
-    sid = opened(http, {"dimension": 2, "curvature": 2.0})
-    observe(http, sid, *stream({"dimension": 2, "curvature": 2.0}))
+    sid = opened(http, {"dimension": 2, "reference": "origin", "curvature": 2.0})
+    observe(http, sid, *stream({"dimension": 2, "reference": "origin", "curvature": 2.0}))
     document = http.get(f"/sessions/{sid}/snapshot").json()
     turned = dict(reversed(document.items()))
     text = json.dumps({"snapshot": turned}, indent=3).replace("2.0,", "2,")
@@ -117,7 +117,7 @@ def test_programs_that_write_the_json_anew_do_no_harm(http: httpx.Client) -> Non
 
 
 def test_idempotency_keys_stay_behind(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2})
+    sid = opened(http, {"dimension": 2, "reference": "origin"})
     ask: dict[str, Any] = {"json": {"point": [0.1, 0.2], "label": -1}, "headers": {"Idempotency-Key": "k"}}
     http.post(f"/sessions/{sid}/observe", **ask)
     new = http.post("/sessions", json={"snapshot": http.get(f"/sessions/{sid}/snapshot").json()}).json()["id"]
@@ -126,7 +126,7 @@ def test_idempotency_keys_stay_behind(http: httpx.Client) -> None:
 
 
 def test_a_large_snapshot_is_read_and_another_large_body_is_not(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2, "keep_points": 100_000})
+    sid = opened(http, {"dimension": 2, "reference": "origin", "keep_points": 100_000})
     rng = np.random.default_rng(3)
     X, indices = points(rng, 50_000, 2, 3.0), rng.integers(0, 2, size=50_000)
     observe(http, sid, X, indices)
@@ -135,7 +135,7 @@ def test_a_large_snapshot_is_read_and_another_large_body_is_not(http: httpx.Clie
     answer = http.post("/sessions", content=body)
     assert answer.status_code == 201, answer.text
     assert answer.json()["observed"] == 50_000
-    other = http.post("/sessions", content=json.dumps({"dimension": 2, "name": "x" * (1 << 20)}))
+    other = http.post("/sessions", content=json.dumps({"dimension": 2, "reference": "origin", "name": "x" * (1 << 20)}))
     assert (other.status_code, other.json()["type"]) == (413, "/problems/body-too-large")
 
 
@@ -145,7 +145,7 @@ def test_a_large_snapshot_is_read_and_another_large_body_is_not(http: httpx.Clie
 @pytest.fixture(scope="module")
 def document(running: Running) -> dict[str, Any]:
     """A small snapshot with something in every member"""
-    session = {"dimension": 2, "labels": ["a", "b", "c"], "algorithm": "second_order"}
+    session = {"dimension": 2, "reference": "origin", "labels": ["a", "b", "c"], "algorithm": "second_order"}
     X, indices = stream(session, 1010)
     with httpx.Client(base_url=running.url, timeout=30) as http:
         sid = opened(http, {**session, "keep_points": 20})
@@ -233,7 +233,7 @@ def test_what_is_no_snapshot(http: httpx.Client, snapshot: str) -> None:
 
 def binary(http: httpx.Client, **session: Any) -> dict[str, Any]:
     """A snapshot of a learner that has learned"""
-    fields = {"dimension": 2, **session}
+    fields = {"dimension": 2, "reference": "origin", **session}
     sid = opened(http, fields)
     observe(http, sid, *stream(fields, 60))
     found: dict[str, Any] = http.get(f"/sessions/{sid}/snapshot").json()
@@ -417,8 +417,8 @@ def test_many_classes_fit_into_a_snapshot(http: httpx.Client) -> None:
 
 
 SESSION_CHANGES: list[dict[str, Any]] = [
-    {"dimension": 3},
-    {"dimension": 5000},
+    {"dimension": 3, "reference": "origin"},
+    {"dimension": 5000, "reference": "origin"},
     {"labels": [1, 2, 3]},
     {"labels": [1]},
     {"curvature": 2.0},

@@ -84,7 +84,7 @@ def test_the_service_is_the_learner(http: httpx.Client, running: Running, body: 
 
 
 def test_a_summary_has_no_columns_and_a_cold_session_says_so(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2, "keep_points": 0})
+    sid = opened(http, {"dimension": 2, "reference": "origin", "keep_points": 0})
     assert http.get(f"/sessions/{sid}/predict?x=0.1,0.2").json() == {"predictions": [1], "scores": [0.0], "cold": True}
     told = http.post(f"/sessions/{sid}/observe?reply=summary", json={"point": [0.1, 0.2], "label": -1}).json()
     assert told == {
@@ -95,7 +95,7 @@ def test_a_summary_has_no_columns_and_a_cold_session_says_so(http: httpx.Client)
 
 
 def test_a_key_is_good_for_one_body_and_one_answer(http: httpx.Client) -> None:
-    sid = opened(http, {"dimension": 2})
+    sid = opened(http, {"dimension": 2, "reference": "origin"})
     ask = {"point": [0.1, 0.2], "label": -1}
     headers = {"Idempotency-Key": "k"}
     first = http.post(f"/sessions/{sid}/observe", json=ask, headers=headers)
@@ -116,7 +116,7 @@ def test_a_key_is_good_for_one_body_and_one_answer(http: httpx.Client) -> None:
 
 
 def test_only_the_newest_points_are_kept(http: httpx.Client, running: Running) -> None:
-    sid = opened(http, {"dimension": 2, "keep_points": 100})
+    sid = opened(http, {"dimension": 2, "reference": "origin", "keep_points": 100})
     X = points(np.random.default_rng(1), 1000, 2, 3.0)
     sizes = [1] * 50 + [30] * 10 + [650]
     at = 0
@@ -212,7 +212,7 @@ def test_every_strategic_point_was_judged_by_the_version_it_named(http: httpx.Cl
 
 
 def test_every_answer_about_a_session_carries_the_epoch(http: httpx.Client) -> None:
-    opening = http.post("/sessions", json={"dimension": 2})
+    opening = http.post("/sessions", json={"dimension": 2, "reference": "origin"})
     where = opening.headers["location"]
     answers = [
         opening,

@@ -84,7 +84,7 @@ def test_counters_are_those_of_both_workers_and_survive_them(mortal: Running) ->
     X, indices = points(rng, 60, 2, 3.0), rng.integers(0, 2, size=60)
     before, mistakes = exposed(mortal.url), 0
     with httpx.Client(base_url=mortal.url, timeout=30) as http:
-        sid = opened(http, {"dimension": 2})
+        sid = opened(http, {"dimension": 2, "reference": "origin"})
     for pid, start in ((first, 0), (second, 30)):
         with only(mortal, pid), httpx.Client(base_url=mortal.url, timeout=30) as http:
             for at in range(start, start + 30, 5):
@@ -122,7 +122,7 @@ def test_gauges_of_the_dead_vanish(mortal: Running) -> None:
     first, second = two_workers(mortal)
     until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 0)
     with httpx.Client(base_url=mortal.url, timeout=30) as http:
-        sid = opened(http, {"dimension": 2})
+        sid = opened(http, {"dimension": 2, "reference": "origin"})
     streams: list[Iterator[Sent]] = []  # one that nobody holds is closed
     with ExitStack() as one, ExitStack() as other:
         for pid, held in ((first, one), (second, other)):
@@ -216,7 +216,7 @@ def test_logs_are_lines_of_json_with_the_ids_of_requests(tmp_path: Path, capfd: 
         httpx.Client(base_url=running.url, timeout=30) as http,
         redis.Redis.from_url(running.redis_url) as store,
     ):
-        sid = opened(http, {"dimension": 2})
+        sid = opened(http, {"dimension": 2, "reference": "origin"})
         store.hset(state_key(sid), "learner", b"damaged")
         for path, name in ((f"/sessions/{sid}/predict?x=0,0", "hot"), (f"/sessions/{sid}", "cold"), ("/no", "none")):
             http.get(path, headers={"X-Request-ID": name})

@@ -31,13 +31,18 @@ from tests.waiting import retry
 
 LEARN = {"learn": {"warmup": 60, "method": "closest"}}
 SESSIONS: dict[str, dict[str, Any]] = {
-    "perceptron": {"dimension": 2},
-    "curved": {"dimension": 2, "curvature": 0.5},
-    "second order": {"dimension": 2, "algorithm": "second_order"},
-    "strategic": {"dimension": 2, "algorithm": "strategic", "budget": 0.3},
-    "three classes": {"dimension": 2, "labels": ["a", "b", "c"]},
-    "three classes, second order": {"dimension": 3, "labels": [1, 2, 3], "algorithm": "second_order"},
-    "few kept": {"dimension": 2, "keep_points": 60},
+    "perceptron": {"dimension": 2, "reference": "origin"},
+    "curved": {"dimension": 2, "reference": "origin", "curvature": 0.5},
+    "second order": {"dimension": 2, "reference": "origin", "algorithm": "second_order"},
+    "strategic": {"dimension": 2, "reference": "origin", "algorithm": "strategic", "budget": 0.3},
+    "three classes": {"dimension": 2, "reference": "origin", "labels": ["a", "b", "c"]},
+    "three classes, second order": {
+        "dimension": 3,
+        "reference": "origin",
+        "labels": [1, 2, 3],
+        "algorithm": "second_order",
+    },
+    "few kept": {"dimension": 2, "reference": "origin", "keep_points": 60},
 }
 
 

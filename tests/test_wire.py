@@ -33,7 +33,7 @@ from service.sessions.spec import Spec
 
 
 def spec(dimension: int = 2, **fields: Any) -> Spec:
-    return OpenSession(dimension=dimension, **fields).spec()
+    return OpenSession(dimension=dimension, reference="origin", **fields).spec()
 
 
 def body(points: Any, labels: Any) -> bytes:

@@ -20,9 +20,10 @@ from starlette.types import Receive, Scope, Send
 from service.api.context import Context, context, stamp
 from service.errors import SessionGone, StoreUnavailable, UnknownSession
 from service.sessions.events import event
+from service.sessions.published import published
 from service.sessions.records import EntryId, Loaded
 from service.sessions.showing import shown
-from service.sessions.spec import Spec, published
+from service.sessions.spec import Spec
 from service.store import codec
 from service.store.codec import Record
 

@@ -93,7 +93,8 @@ def _remedy(labels: Sequence[Any], spec: Spec) -> str:
         fresh = sorted(fresh)
     except TypeError:  # strings and numbers
         pass
-    return f"open a session with labels={_shown(fresh)}" if 2 <= len(fresh) <= SHOWN else "open a session with them"
+    add = ", or add them to this one (PATCH add_labels)" if set(map(type, seen)) <= spec.label_types else ""
+    return f"open a session with {f'labels={_shown(fresh)}' if 2 <= len(fresh) <= SHOWN else 'them'}{add}"
 
 
 def _shown(labels: Sequence[Any]) -> str:

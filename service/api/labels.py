@@ -10,8 +10,8 @@ from service.api.bodies import idempotency_key
 from service.api.context import Context
 from service.api.formats import JSON, NDJSON, LateLabels, media_type, read_labels
 from service.api.front import headers_of, read_body
-from service.api.observe import acknowledge, answered, fingerprint, wants_columns
-from service.errors import InvalidRequest
+from service.api.observe import acknowledge, answered, fingerprint, wants
+from service.errors import InvalidRequest, UnknownLabel
 from service.sessions import rows
 from service.sessions.requests import Answer, Request
 from service.sessions.spec import Spec
@@ -20,18 +20,23 @@ from service.sessions.spec import Spec
 async def labels(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
     sid, headers = scope["path_params"]["id"], headers_of(scope)
     kind = media_type(headers.get("content-type"), headers.get("content-encoding"), (JSON, NDJSON))
-    columns = wants_columns(scope["query_string"])
+    columns, probabilities = wants(scope["query_string"])
     if headers.get("if-match") is not None:
         raise InvalidRequest("late labels answer no particular classifier: leave If-Match out", header="If-Match")
     body = await read_body(headers, receive, here.settings.body_limit)
     spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
-    late = read_labels(body, kind, spec)
+    try:
+        late = read_labels(body, kind, spec)
+    except UnknownLabel:  # it may have been added by another worker
+        spec = (await here.ingest.current(sid)).spec
+        late = read_labels(body, kind, spec)
     key = idempotency_key(headers)
     request = Request(
         rows.empty(spec.dimension),
-        b"" if key is None else fingerprint(body, f"labels {kind}", columns),
+        b"" if key is None else fingerprint(body, f"labels {kind}", scope["query_string"]),
         key,
         columns=columns,
+        probabilities=probabilities,
         ids=late.ids,
         late=late.indices,
     )

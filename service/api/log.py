@@ -15,8 +15,9 @@ from service.api.formats import JSON, NDJSON, NPY
 from service.api.schemas import LogPage, Model
 from service.errors import InvalidParameter, LogTrimmed
 from service.sessions import rows
+from service.sessions.published import published
 from service.sessions.rows import Batch
-from service.sessions.spec import Spec, published
+from service.sessions.spec import Spec
 
 router = APIRouter(tags=["log"], dependencies=[Depends(stamp)])
 #: Points of one page at the most.

@@ -15,7 +15,7 @@ from service.api.bodies import idempotency_key
 from service.api.context import Context
 from service.api.formats import PLAIN, READING, Reading, media_type, read_labelled, reading
 from service.api.front import headers_of, read_body
-from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, UnknownField
+from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, UnknownField, UnknownLabel
 from service.sessions.requests import Answer, Request
 from service.sessions.rows import Batch, Indices
 from service.sessions.spec import Spec
@@ -24,14 +24,18 @@ from service.sessions.spec import Spec
 async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
     sid, headers, query = scope["path_params"]["id"], headers_of(scope), scope["query_string"]
     kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
-    columns, how = asked_for(query) if query else (True, PLAIN)
+    (columns, probabilities), how = (wants(query), reading_of(query)) if query else ((True, False), PLAIN)
     body = await read_body(headers, receive, here.settings.body_limit)
     spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
-    batch = read_labelled(body, kind, spec, how)
+    try:
+        batch = read_labelled(body, kind, spec, how)
+    except UnknownLabel:  # it may have been added by another worker
+        spec = (await here.ingest.current(sid)).spec
+        batch = read_labelled(body, kind, spec, how)
     key = idempotency_key(headers) if "idempotency-key" in headers else None
-    mark = b"" if key is None else fingerprint(body, f"{how}{kind}", columns)
+    mark = b"" if key is None else fingerprint(body, kind, query)
     version = _if_match(headers["if-match"]) if "if-match" in headers else None
-    answer = await here.ingest.observe(sid, Request(batch, mark, key, version, columns))
+    answer = await here.ingest.observe(sid, Request(batch, mark, key, version, columns, probabilities))
     telemetry.clipped.value += batch.clipped
     more = remarks(batch) if batch.clipped or batch.ambiguous else {}
     return answered(spec, batch.indices, answer, **more), await acknowledge(here, answer)
@@ -63,13 +67,15 @@ def answered(spec: Spec, indices: Indices, answer: Answer, **more: Any) -> bytes
             "scores": answer.scores,
             "correct": decided == indices[: answer.accepted],
         }
+        if answer.probabilities is not None:
+            columns["probabilities"] = answer.probabilities
     told = {**columns, "accepted": answer.accepted, "mistakes": answer.mistakes, "session": session, **more}
     return orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def fingerprint(body: bytes, kind: str, columns: bool) -> bytes:
+def fingerprint(body: bytes, kind: str, query: bytes) -> bytes:
     """What a key belongs to: the body, and how it was to be read and answered (SHA is in the processor)"""
-    mark = sha256(f"{kind} {columns} ".encode())
+    mark = sha256(kind.encode() + b" " + query + b" ")
     mark.update(body)
     return mark.digest()[:16]
 
@@ -84,21 +90,27 @@ def remarks(batch: Batch) -> dict[str, Any]:
     return told
 
 
-def asked_for(query: bytes) -> tuple[bool, Reading]:
-    """Whether the answer has columns, and how the body is to be read"""
+KNOWN = ("reply", "probabilities", *READING)
+
+
+def reading_of(query: bytes) -> Reading:
+    """How the body is to be read; a parameter that is not known is misspelt"""
     given = {name: values[-1] for name, values in parse_qs(query.decode("latin-1"), keep_blank_values=True).items()}
     for name in given:
-        if name not in ("reply", *READING):
-            raise UnknownField(name[:100], ", ".join(("reply", *READING)))
-    return wants_columns(query), reading(given)
+        if name not in KNOWN:
+            raise UnknownField(name[:100], ", ".join(KNOWN))
+    return reading(given)
 
 
-def wants_columns(query: bytes) -> bool:
-    """Whether the answer has columns: ?reply=summary leaves them out"""
-    reply = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("reply", ["columns"])[-1]
+def wants(query: bytes) -> tuple[bool, bool]:
+    """Whether the answer has columns: ?reply=summary leaves them out; and ?probabilities=true among them"""
+    asked = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+    reply, sure = asked.get("reply", ["columns"])[-1], asked.get("probabilities", ["false"])[-1]
     if reply not in ("columns", "summary"):
         raise InvalidRequest(f"reply is {reply!r}; it may be columns or summary", parameter="reply")
-    return reply == "columns"
+    if sure not in ("true", "false"):
+        raise InvalidRequest(f"probabilities is {sure!r}; it may be true or false", parameter="probabilities")
+    return reply == "columns", sure == "true"
 
 
 def _if_match(tag: str) -> int:

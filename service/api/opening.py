@@ -8,7 +8,7 @@ from service.api.schemas import ForkSession, ImportSession, OpenSession
 from service.errors import InvalidParameter, InvalidRequest, InvalidSnapshot
 from service.sessions import snapshot
 from service.sessions.records import Kept
-from service.sessions.spec import Spec, asked
+from service.sessions.spec import WITHOUT_REFERENCE, Spec, asked
 
 #: Settings of version 0.1 that are no more.
 DROPPED = ("keep_events",)
@@ -40,4 +40,10 @@ def forked(body: ForkSession, source: Spec) -> Spec:
     for name in FIXED:
         if name in given and given[name] != known[name]:
             raise InvalidParameter(name, given[name], f"{known[name]!r}, as in the session that is forked")
+    if given.get("algorithm", source.algorithm) != source.algorithm:  # settings that another learner may not have
+        known = {name: value for name, value in known.items() if name not in ("average", "members", "refit")}
+        if given["algorithm"] in WITHOUT_REFERENCE:
+            del known["reference"]
+    elif "reference" in given:
+        del known["average"]
     return OpenSession.model_validate({**known, **given}).spec()

@@ -17,6 +17,7 @@ from service.batch.classifier import Classifier
 from service.coordinates import placing
 from service.errors import InvalidRequest, StoreReadOnly, UnknownField
 from service.geometry import Array
+from service.learners import LEARNERS
 from service.sessions.records import Loaded
 
 KNOWN = ("session", "x", "model", "coordinates", "outside")
@@ -78,8 +79,11 @@ async def _wait(here: Context, loaded: Loaded, asked: Question) -> float:
 def predicted(loaded: Loaded, X: Array) -> dict[str, Any]:
     spec = loaded.spec
     scores = spec.learner.score(loaded.state, X)
-    return {
+    answer = {
         "predictions": spec.named(spec.decide(scores)),
         "scores": scores,
         "cold": loaded.counters.observed == 0,
     }
+    if spec.kind not in ("softmax", "gaussian"):
+        return answer
+    return {**answer, "probabilities": LEARNERS[spec.kind].probabilities(loaded.state, X)}

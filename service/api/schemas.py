@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, St
 
 from service.errors import DimensionMismatch, InvalidParameter
 from service.geometry import require_ball
-from service.sessions.spec import Label, Spec
+from service.learners.auto import MEMBERS
+from service.learners.drift import SENSITIVITY
+from service.sessions.spec import WITH_OR_WITHOUT, WITHOUT_REFERENCE, Label, Spec
 
 #: A number as JSON has it: neither "1" nor true, which pydantic would take
 ID = r"^[A-Za-z0-9_-]{1,64}$"
@@ -43,7 +45,22 @@ class LearnedReference(BaseModel):
     learn: Learn
 
 
-Algorithm = Literal["perceptron", "second_order", "strategic", "hyperboloid"]
+class DriftSettings(BaseModel):
+    """When drift is found, and what is done about it."""
+
+    model_config = ConfigDict(extra="forbid")
+    sensitivity: Annotated[
+        Finite, Field(gt=0, lt=1, description="about the probability of any false alarm; smaller: later, surer")
+    ] = SENSITIVITY
+    on_drift: Annotated[
+        Literal["alarm", "restart"], Field(description="restart: the learner begins anew; counts go on")
+    ] = "alarm"
+
+
+Algorithm = Literal["auto", "perceptron", "second_order", "softmax", "gaussian", "strategic", "hyperboloid"]
+Member = Literal["perceptron", "second_order", "softmax", "gaussian"]
+Members = Annotated[list[Member], Field(min_length=1, max_length=4)]
+Refit = Literal["doubling", "none"]
 Reference = Literal["origin"] | list[Finite] | LearnedReference
 AnyLabel = bool | int | str
 Labelling = Annotated[list[StrictBool | StrictInt | StrictStr], Field(min_length=2, max_length=1000)]
@@ -54,15 +71,31 @@ class OpenSession(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"examples": [{"algorithm": "perceptron", "dimension": 2, "id": "demo"}]},
+        json_schema_extra={"examples": [{"dimension": 2, "labels": ["cat", "dog", "bird"], "id": "demo"}]},
     )
-    algorithm: Algorithm = "perceptron"
+    algorithm: Annotated[Algorithm | None, Field(description="auto; a perceptron if a reference is given")] = None
     dimension: Annotated[StrictInt, Field(ge=1, le=4096)]
     curvature: Annotated[Finite, Field(gt=0, description="the ball's curvature is −c")] = 1.0
-    reference: Reference = "origin"
+    reference: Annotated[
+        Reference | None,
+        Field(
+            description="none: hemisphere coordinates, which need no point. perceptron and second_order: the paper's"
+            " lift at that point. strategic: the origin if left out"
+        ),
+    ] = None
+    features: Annotated[Literal["hemisphere", "lift"] | None, Field(description="follows from reference")] = None
     labels: Labelling = [-1, 1]
+    average: Annotated[
+        bool | None,
+        Field(strict=True, description="the averaged rule answers; true on hemisphere coordinates, false on the lift"),
+    ] = None
+    members: Annotated[Members | None, Field(description="auto: the learners that vote")] = None
+    refit: Annotated[Refit | None, Field(description="softmax: begin anew from a batch softmax at 25·2^j points")] = (
+        None
+    )
     a: Annotated[Finite, Field(ge=0, description="second_order; 0 = pseudo-inverse")] = 1.0
     budget: Annotated[Finite, Field(gt=0)] | EstimatedBudget = 1.0
+    drift: DriftSettings = DriftSettings()
     keep_points: Annotated[StrictInt, Field(ge=0, le=10_000_000)] = 10_000
     ttl_seconds: Annotated[StrictInt, Field(ge=1, le=LONGEST)] | None = None
     id: Annotated[str, Field(pattern=ID)] | None = None
@@ -80,25 +113,23 @@ class OpenSession(BaseModel):
         return labels
 
     def spec(self) -> Spec:
+        lifted = self.reference is not None or self.features == "lift"
+        algorithm = self.algorithm or ("perceptron" if lifted else "auto")
         learn = self.reference.learn if isinstance(self.reference, LearnedReference) else None
-        if learn is not None and self.algorithm == "hyperboloid":
-            raise InvalidParameter("reference", "learn", "left out: a hyperboloid perceptron has none")
         if learn is not None and self.keep_points < learn.warmup:
             raise InvalidParameter("keep_points", self.keep_points, f"at least the warmup of {learn.warmup}")
-        reference = list(self.reference) if isinstance(self.reference, list) else [0.0] * self.dimension
-        if len(reference) != self.dimension:
-            raise DimensionMismatch(self.dimension, len(reference), what="reference", index=0)
-        require_ball([reference], self.dimension, c=self.curvature)
+        reference = self._reference(algorithm)
+        on_hemisphere = reference is None and algorithm in WITH_OR_WITHOUT
         estimated = isinstance(self.budget, EstimatedBudget)
         budget = self.budget.estimate.initial if isinstance(self.budget, EstimatedBudget) else self.budget
         if not math.isfinite(budget * math.sqrt(self.curvature)):
             raise InvalidParameter("budget", budget, f"a distance that curvature −{self.curvature!r} can measure")
         return Spec(
             id=self.id or secrets.token_hex(8),
-            algorithm=self.algorithm,
+            algorithm=algorithm,
             dimension=self.dimension,
             curvature=self.curvature,
-            reference=tuple(reference),
+            reference=reference,
             labels=tuple(self.labels),
             a=self.a,
             budget=budget,
@@ -109,7 +140,56 @@ class OpenSession(BaseModel):
             created_at=datetime.now(UTC).isoformat(),
             warmup=learn.warmup if learn else 0,
             method=learn.method if learn else "hull",
+            average=self._average(algorithm, on_hemisphere),
+            members=self._members(algorithm),
+            refit=self._refits(algorithm),
+            sensitivity=self.drift.sensitivity,
+            restart=self.drift.on_drift == "restart",
         )
+
+    def _reference(self, algorithm: str) -> tuple[float, ...] | None:
+        """A point, or none: then perceptrons are on the hemisphere"""
+        given, origin = self.reference, (0.0,) * self.dimension
+        if algorithm in WITHOUT_REFERENCE:
+            if self.features == "lift" and algorithm != "hyperboloid":
+                raise InvalidParameter("features", "lift", f"hemisphere for {algorithm}, or left out")
+            if algorithm == "hyperboloid" and given in ("origin", list(origin)):  # as snapshots of 0.1 say
+                return None
+            if given is not None:
+                remedy = f"left out: {algorithm} has no reference point; perceptron and second_order may have one"
+                raise InvalidParameter("reference", "learn" if isinstance(given, LearnedReference) else given, remedy)
+            return None
+        if given is None:
+            return None if algorithm in WITH_OR_WITHOUT and self.features != "lift" else origin
+        if self.features == "hemisphere":
+            raise InvalidParameter("features", "hemisphere", "lift, or left out: there is a reference point")
+        point = tuple(given) if isinstance(given, list) else origin
+        if len(point) != self.dimension:
+            raise DimensionMismatch(self.dimension, len(point), what="reference", index=0)
+        require_ball([point], self.dimension, c=self.curvature)
+        return point
+
+    def _average(self, algorithm: str, on_hemisphere: bool) -> bool:
+        possible = on_hemisphere or algorithm == "auto"
+        if self.average and not possible:
+            raise InvalidParameter("average", True, "left out: perceptrons without a reference point have an average")
+        return possible if self.average is None else self.average
+
+    def _members(self, algorithm: str) -> tuple[str, ...]:
+        if algorithm != "auto":
+            if self.members:
+                raise InvalidParameter("members", self.members, f"left out: {algorithm} has none, auto has")
+            return ()
+        members = tuple(self.members or MEMBERS)
+        if len(set(members)) < len(members):
+            raise InvalidParameter("members", list(members), "distinct")
+        return members
+
+    def _refits(self, algorithm: str) -> bool:
+        possible = "softmax" in (algorithm, *self._members(algorithm))
+        if self.refit == "doubling" and not possible:
+            raise InvalidParameter("refit", "doubling", "left out: this session has no softmax")
+        return possible and self.refit != "none"
 
 
 class ImportSession(BaseModel):
@@ -129,13 +209,18 @@ class ForkOf(BaseModel):
     at: Annotated[StrictInt, Field(ge=0, le=10**15)] | None = Field(
         None, description="all that was observed, if left out"
     )
-    algorithm: Algorithm = "perceptron"
+    algorithm: Algorithm = "auto"
     dimension: StrictInt = 0
     curvature: Finite = 1.0
-    reference: Reference = "origin"
+    reference: Reference | None = None
+    features: Literal["hemisphere", "lift"] | None = None
     labels: Labelling = [-1, 1]
+    average: Annotated[bool, Field(strict=True)] | None = None
+    members: Members | None = None
+    refit: Refit | None = None
     a: Annotated[Finite, Field(ge=0)] = 1.0
     budget: Annotated[Finite, Field(gt=0)] | EstimatedBudget = 1.0
+    drift: DriftSettings = DriftSettings()
     keep_points: Annotated[StrictInt, Field(ge=0, le=10_000_000)] = 10_000
     ttl_seconds: Annotated[StrictInt, Field(ge=1, le=LONGEST)] | None = None
     id: Annotated[str, Field(pattern=ID)] | None = None
@@ -174,6 +259,11 @@ class ChangeSession(BaseModel):
     ttl_seconds: Annotated[StrictInt, Field(ge=1, le=LONGEST)] | None = None
     keep_points: Annotated[StrictInt, Field(ge=0, le=10_000_000)] = 10_000
     budget: EstimatedBudget | None = Field(None, description="begin the estimate of a strategic budget anew")
+    refit: Refit | None = Field(None, description="refits of a softmax, on or off")
+    algorithm: Member | None = Field(None, description="auto: this member goes on alone")
+    add_labels: Annotated[list[StrictInt | StrictStr], Field(min_length=1, max_length=1000)] | None = Field(
+        None, description="more classes; those that are there go on as they are"
+    )
 
 
 class Failure(BaseModel):
@@ -191,11 +281,16 @@ class Session(BaseModel):
     dimension: int
     curvature: float
     reference: list[float] | list[list[float]] | LearnedReference | None = Field(
-        description="one point; one a class if they were learned; how it is being learned; none for a hyperboloid"
+        description="one point; one a class if they were learned; how it is being learned; null: it has none"
     )
+    features: str = Field(description="what the learner makes of a point: hemisphere, lift, tangent or hyperboloid")
     labels: list[AnyLabel]
+    average: bool | None = Field(description="whether the averaged rule answers; null: there is no average")
+    members: list[str] | None = Field(description="auto: the learners that vote")
+    refit: str | None = Field(description="softmax: doubling or none")
     a: float | None
     budget: float | EstimatedBudget | None
+    drift: DriftSettings
     keep_points: int
     ttl_seconds: int | None
     observed: int
@@ -205,6 +300,7 @@ class Session(BaseModel):
     status: Literal["warming", "live", "replaying", "failed"]
     progress: float | None = Field(None, description="how far a fork is replayed, from 0 to 1")
     failure: Failure | None = Field(None, description="why a fork failed")
+    hints: list[str] = Field([], description="what goes wrong, a sentence each, with its remedy; not in lists")
     created_at: str
 
 
@@ -241,6 +337,7 @@ class Observed(BaseModel):
     predictions: list[AnyLabel] = Field(description="made before learning each point")
     scores: list[Any] = Field(description="signed distance to the boundary; n×K for K > 2 labels")
     correct: list[bool]
+    probabilities: list[list[float]] | None = Field(None, description="n×K, with ?probabilities=true")
     accepted: int
     mistakes: int
     session: Progress
@@ -306,12 +403,20 @@ class Window(BaseModel):
 
 
 class Drift(BaseModel):
-    """Page and Hinkley's test on the error rate"""
+    """A rise of the error rate that one rate cannot explain"""
 
     alarms: int
     last_alarm: int | None = Field(description="the position of the newest")
-    statistic: float
-    threshold: float
+    window: int = Field(description="how many points are looked back on")
+    sensitivity: float
+    on_drift: str
+
+
+class MemberMetrics(BaseModel):
+    algorithm: str
+    mistakes: int
+    accuracy: float | None
+    weight: float = Field(description="its share of the vote")
 
 
 class MistakeLog(BaseModel):
@@ -332,6 +437,10 @@ class Metrics(BaseModel):
     classes: list[ClassMetrics]
     log: MistakeLog
     drift: Drift
+    members: list[MemberMetrics] | None = Field(None, description="auto: those that vote, side by side")
+    log_loss: float | None = Field(None, description="of learners with probabilities: the mean of −ln p(true class)")
+    calibration_error: float | None = Field(None, description="how far the probabilities are from how right they were")
+    hints: list[str] = Field([], description="what goes wrong, a sentence each, with its remedy")
 
 
 class Proof(BaseModel):
@@ -353,18 +462,36 @@ class Certified(Proof):
     whole_stream: bool | None = Field(None, description="margin=best: whether those are all that were observed")
 
 
+class Normal(BaseModel):
+    """Of the vectors v towards x of length d(0,x), in the unit ball"""
+
+    label: AnyLabel
+    count: int
+    mean: list[float]
+    covariance: list[list[float]] | None = None
+    variances: list[float] | None = Field(None, description="where full matrices would be too large")
+
+
 class Model(BaseModel):
     """The published classifier: all that an agent needs to respond to it."""
 
     algorithm: str
+    features: str = Field(description="what the weights are for: lift, tangent, hyperboloid or hemisphere")
+    average: bool | None
     dimension: int
     curvature: float
     labels: list[AnyLabel]
     reference: list[float] | list[list[float]] | None
-    weights: list[Any] = Field(description="in lifted coordinates; K×d for K > 2 labels")
-    sigma: float | list[float]
+    weights: list[Any] | None = Field(
+        description="d of a lift, d+1 of a hyperboloid, d+2 of the hemisphere; K rows for K > 2 labels; null: see"
+        " classes or members"
+    )
+    sigma: float | list[float] | None
     budget: float | None
     threshold: float | None
+    classes: list[Normal] | None = Field(description="gaussian: a wrapped normal a class")
+    temperature: float | None = Field(description="gaussian: its posteriors are flattened by this")
+    members: list[dict[str, Any]] | None = Field(description="auto: the models that vote, each with its weight")
     updates: int
     version: int
 
@@ -380,7 +507,7 @@ class FitRequest(BaseModel):
     margin: Literal["soft", "hard"] = "soft"
     loss: Literal["hinge", "squared_hinge"] = "hinge"
     C: Annotated[Finite, Field(gt=0, le=1e12, description="the weight of the losses against the margin")] = 1.0
-    features: Literal["tangent", "lift", "hyperboloid"] = "tangent"
+    features: Literal["tangent", "lift", "hyperboloid", "hemisphere"] = "tangent"
     reference: (
         Literal["session", "hull", "closest", "lorentz", "cv", "graham", "quickhull"]
         | list[Finite]

@@ -19,11 +19,11 @@ from service.api.schemas import (
     Session,
     SessionList,
 )
-from service.sessions.changes import with_budget, with_settings
+from service.sessions.changes import with_budget, with_labels, with_member, with_settings
 from service.sessions.opening import first_session
+from service.sessions.published import published
 from service.sessions.records import Change, Loaded
 from service.sessions.showing import shown
-from service.sessions.spec import published
 
 router = APIRouter(tags=["sessions"], route_class=JsonRoute)
 stamped = [Depends(stamp)]
@@ -64,11 +64,15 @@ async def look(id: str, request: Request) -> dict[str, Any]:
 async def change_session(
     id: str, body: ChangeSession, request: Request, idempotency_key: IdempotencyKey = None
 ) -> dict[str, Any]:
-    """The name, the time to live and keep_points; or begin the estimate of a budget anew. What is left out stays."""
+    """The name, the time to live, keep_points and refits; add labels; keep one member of `auto` alone; begin the
+    estimate of a budget anew. What is left out stays."""
     settings = body.model_dump(include=body.model_fields_set & {"name", "ttl_seconds", "keep_points"})
+    settings |= {} if body.refit is None else {"refit": body.refit == "doubling"}
 
     def changed(loaded: Loaded) -> Change:
         change = with_settings(loaded, settings)
+        change = change if body.algorithm is None else with_member(change, body.algorithm)
+        change = change if body.add_labels is None else with_labels(change, body.add_labels)
         return change if body.budget is None else with_budget(change, body.budget.estimate.initial)
 
     key, mark = once(request, "change", body)

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from service.batch.classifier import Recipe, fit
+from service.batch import hemisphere_softmax
+from service.batch.classifier import Classifier, Recipe, fit
 from service.errors import FitFailed, HorocycleError, described
 from service.fits.parent_watch import follow_stdin
 from service.sessions import rows
@@ -59,10 +60,24 @@ def _fit(job: dict[str, Any], points: bytes) -> tuple[bytes, dict[str, Any]]:
             sys.stdout.write(f"{done:.4f}\n")
             sys.stdout.flush()
 
-    classifier, report = fit(
-        Recipe(**job["recipe"]), batch.X, batch.indices, job["classes"], job["curvature"], progress
-    )
+    if job.get("refit"):
+        classifier, report = _refit(job, batch)
+    else:
+        classifier, report = fit(
+            Recipe(**job["recipe"]), batch.X, batch.indices, job["classes"], job["curvature"], progress
+        )
     return classifier.pack(), {**report, "seconds": time.perf_counter() - began}
+
+
+def _refit(job: dict[str, Any], batch: rows.Batch) -> tuple[Classifier, dict[str, Any]]:
+    """What an online softmax begins anew from: classes that have not come yet are no obstacle"""
+    W, c = hemisphere_softmax.fit(batch.X, batch.indices, job["classes"], c=job["curvature"]), job["curvature"]
+    if W is None:
+        raise FitFailed("all of the points are of one class")
+    none = np.empty((0, 2))
+    weights = W if len(W) > 2 else W[1:] - W[:1]
+    classifier = Classifier("softmax", "hemisphere", c, np.empty((0, batch.X.shape[1])), weights, none)
+    return classifier, {"points": len(batch)}
 
 
 def _leave(path: Path, data: bytes) -> None:

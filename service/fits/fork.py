@@ -6,10 +6,13 @@ import asyncio
 import logging
 
 from service.errors import InvalidParameter, LogTrimmed, SessionGone, StateCorrupt, UnknownSession, described
+from service.geometry import Array
 from service.ingest import commit
 from service.sessions import forking, rows
+from service.sessions.beginnings import Past, needs_past
 from service.sessions.opening import first_session
 from service.sessions.records import Change, Entry, EntryId, Fork, Loaded, Status
+from service.sessions.refit import asked_for, batch_weights, began, refits
 from service.sessions.spec import Spec
 from service.store.connection import Connection
 from service.store.fork_queue import ForkQueue, Waiting
@@ -83,12 +86,25 @@ class Forker:
                 return await asyncio.to_thread(forking.replayed_exactly, before, entries)
         elif (start := before.counters.observed) < fork.at:
             stop = min(start + forking.step_size(before), fork.at)
+            large = asked_for(before.spec, began(before.spec, before.tally), start, stop)
+            stop = min([stop, *large])  # the points of a large refit are in the log before it takes effect
             first, data = await self._log.points(source, start, stop)
             if first != start:
                 raise LogTrimmed(start, first)
-            past = await self._log.retained(before) if before.status == Status.WARMING else None
+            past = await self._past(before, stop - start) if needs_past(before, stop - start) else None
             return await asyncio.to_thread(forking.learned_anew, before, rows.unpack(data, before.spec.dimension), past)
         return forking.finished(before)
+
+    async def _past(self, before: Loaded, points: int) -> Past:
+        """What the learner may begin anew from. Large refits, which a session asks for as jobs, are fitted here"""
+        spec, observed, weights = before.spec, before.counters.observed, dict[int, Array]()
+        since = began(spec, before.tally)
+        for each in refits(spec, since, observed, observed + points):
+            if not each.small:
+                _, data = await self._log.points(before, max(since, each.due - spec.keep_points), each.due)
+                W = await asyncio.to_thread(batch_weights, spec, rows.unpack(data, spec.dimension))
+                weights |= {} if W is None else {each.due: W}
+        return Past(await self._log.retained(before), weights)
 
     async def _entries(self, before: Loaded, source: Loaded, fork: Fork) -> list[tuple[EntryId, Entry]]:
         """Those that follow in the source's log, as many as one step takes"""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,10 +26,22 @@ from numpy.typing import ArrayLike, NDArray
 from service.errors import InvalidParameter
 from service.geometry import Array, require_ball
 from service.learners import gaussian, hemisphere, softmax
-from service.learners.contract import Counts, Outcome, class_labels, full_matrices, learner_of, sign_labels, signs
+from service.learners.contract import (
+    Counts,
+    Outcome,
+    Settings,
+    class_labels,
+    full_matrices,
+    learner_of,
+    sign_labels,
+    signs,
+)
 from service.learners.loops import compiled, types
 
 BETA, SHARE = 0.5, 1e-3
+#: Those that vote unless others are named, and all that may.
+MEMBERS = ("second_order", "softmax", "gaussian")
+VOTERS = ("perceptron", *MEMBERS)
 #: Weights and shares this near are equal: rounding is no reason to prefer one.
 TIE = 1e-12
 
@@ -58,15 +70,36 @@ def init(members: Sequence[Any], *, classes: int = 2, c: float = 1.0) -> State:
     return State(float(c), classes, tuple(members), np.zeros(N), np.zeros(N, dtype=np.int64), errors=0, t=0)
 
 
-def default(d: int, *, classes: int = 2, c: float = 1.0) -> State:
-    """Second order on the hemisphere, softmax and wrapped normals; beyond full matrices the first is of first order."""
-    a = 1.0 if full_matrices(d, classes) else math.inf
-    members = (
-        hemisphere.init(d, classes=classes, c=c, a=a),
-        softmax.init(d, classes=classes, c=c),
-        gaussian.init(d, classes=classes, c=c),
+def default(
+    d: int,
+    *,
+    classes: int = 2,
+    c: float = 1.0,
+    members: Sequence[str] = MEMBERS,
+    a: float = 1.0,
+    average: bool = True,
+) -> State:
+    """Perceptrons vote on the hemisphere. Beyond full matrices the second order is of first order."""
+    second = a if full_matrices(d, classes) else math.inf
+    begin: dict[str, Callable[[], Any]] = {
+        "perceptron": lambda: hemisphere.init(d, classes=classes, c=c, a=math.inf, average=average),
+        "second_order": lambda: hemisphere.init(d, classes=classes, c=c, a=second, average=average),
+        "softmax": lambda: softmax.init(d, classes=classes, c=c),
+        "gaussian": lambda: gaussian.init(d, classes=classes, c=c),
+    }
+    return init([begin[name]() for name in members], classes=classes, c=c)
+
+
+def first(settings: Settings) -> State:
+    """The state that a session begins with"""
+    return default(
+        settings.dimension,
+        classes=settings.classes,
+        c=settings.curvature,
+        members=settings.members,
+        a=settings.a,
+        average=settings.average,
     )
-    return init(members, classes=classes, c=c)
 
 
 def bound(mistakes: int, members: int) -> float:

@@ -43,6 +43,7 @@ class Outcome(Generic[S]):
     scores: Array  # before each point was learned
     changed: Flags  # which points changed the classifier that answers
     updates: Flags | None = None  # which points the learner was updated by, where those are not the same
+    probabilities: Array | None = None  # n×K before each point was learned, of learners that have them
 
     @property
     def updated(self) -> Flags:
@@ -58,17 +59,32 @@ class Settings(Protocol):
     """What a session says of its learner"""
 
     @property
+    def algorithm(self) -> str: ...
+    @property
     def dimension(self) -> int: ...
     @property
     def curvature(self) -> float: ...
     @property
-    def reference(self) -> tuple[float, ...]: ...
+    def classes(self) -> int: ...
+    @property
+    def reference(self) -> tuple[float, ...] | None: ...
+    @property
+    def average(self) -> bool: ...
+    @property
+    def members(self) -> tuple[str, ...]: ...
     @property
     def a(self) -> float: ...
     @property
     def budget(self) -> float: ...
     @property
     def estimate(self) -> bool: ...
+
+
+def reference_of(settings: Settings) -> tuple[float, ...]:
+    """The reference point, of a learner that needs one"""
+    if settings.reference is None:
+        raise InvalidParameter("reference", None, f"a point: {settings.algorithm} is lifted there")
+    return settings.reference
 
 
 class Learner(Protocol[S]):

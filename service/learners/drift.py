@@ -31,6 +31,8 @@ PER_LEVEL, LEVELS, CLOCK = 5, 48, 32
 SENSITIVITY = 0.002
 
 _HEAD = struct.Struct("<QQQB")
+#: Levels from … to, and the type that holds the errors of their buckets.
+_WIDTHS = ((0, 8, "<u1"), (8, 16, "<u2"), (16, 32, "<u4"), (32, LEVELS, "<u8"))
 
 
 @dataclass(frozen=True)
@@ -47,21 +49,30 @@ class State:
         return sum(int(count) << level for level, count in enumerate(self.held))
 
     def pack(self) -> bytes:
-        held, errors = self.held.astype("<u1").tobytes(), self.errors.astype("<u8").tobytes()
-        return _HEAD.pack(self.seen, self.alarms, self.last_alarm, len(self.held)) + held + errors
+        """A bucket of level l has at most 2^l errors, and is stored in as few bytes as that may need"""
+        parts = [_HEAD.pack(self.seen, self.alarms, self.last_alarm, len(self.held)), self.held.astype("<u1").tobytes()]
+        parts += [self.errors[low:high].astype(kind).tobytes() for low, high, kind in _WIDTHS]
+        return b"".join(parts)
 
     @classmethod
     def unpack(cls, data: bytes) -> State:
         if len(data) < _HEAD.size:
             raise StateCorrupt("the stored drift detector is damaged")
         seen, alarms, last, levels = _HEAD.unpack_from(data)
-        if len(data) != _HEAD.size + levels * (1 + 8 * PER_LEVEL) or levels > LEVELS:
+        kinds = [(kind, max(min(high, levels) - low, 0)) for low, high, kind in _WIDTHS]
+        sizes = [np.dtype(kind).itemsize * rows * PER_LEVEL for kind, rows in kinds]
+        if levels > LEVELS or len(data) != _HEAD.size + levels + sum(sizes):
             raise StateCorrupt("the stored drift detector is damaged")
         held = np.frombuffer(data, "<u1", levels, _HEAD.size).astype(np.int64)
-        errors = np.frombuffer(data, "<u8", offset=_HEAD.size + levels).astype(np.int64)
-        if held.max(initial=0) > PER_LEVEL:
+        errors, at = list[NDArray[np.int64]](), _HEAD.size + levels
+        for (kind, rows), size in zip(kinds, sizes, strict=True):
+            errors.append(np.frombuffer(data, kind, rows * PER_LEVEL, at).astype(np.int64))
+            at += size
+        found = np.concatenate(errors).reshape(levels, PER_LEVEL)
+        most = np.where(np.arange(PER_LEVEL) < held[:, None], np.int64(1) << np.arange(levels)[:, None], 0)
+        if held.max(initial=0) > PER_LEVEL or (found > most).any() or (found < 0).any():
             raise StateCorrupt("the stored drift detector is damaged")
-        return cls(seen, alarms, last, held, errors.reshape(levels, PER_LEVEL))
+        return cls(seen, alarms, last, held, found)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from service.geometry import Array
 from service.learners.contract import (
     Counts,
     Outcome,
+    Settings,
     class_labels,
     full_matrices,
     more_rows,
@@ -71,6 +72,11 @@ def init(d: int, *, classes: int = 2, c: float = 1.0) -> State:
     )
 
 
+def first(settings: Settings) -> State:
+    """The state that a session begins with"""
+    return init(settings.dimension, classes=settings.classes, c=settings.curvature)
+
+
 def merge(a: State, b: State) -> State:
     """What the points of both would have left, whatever their order; but β begins anew."""
     if a.c != b.c or a.mean.shape != b.mean.shape:
@@ -112,7 +118,7 @@ def predict(state: State, X: ArrayLike) -> NDArray[Any]:
 def probabilities(state: State, X: ArrayLike) -> Array:
     """n×K; each row sums to one"""
     logs = _densities(_tangents(state, X), state.n, state.mean, state.factor, state.diagonal)
-    return _posteriors(logs, math.exp(state.log_beta))
+    return _posteriors(logs, np.full(len(logs), math.exp(state.log_beta)))
 
 
 def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = False) -> Outcome[State]:
@@ -120,7 +126,7 @@ def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = Fa
     V, K = _tangents(state, X), len(state.n)
     labels = (sign_labels(y, len(V)) > 0).astype(np.int64) if K == 2 else class_labels(y, len(V), K)
     points = min(len(V), 1) if until_change else len(V)
-    n, mean, factor, diagonal, log_beta, steepness, logs = _learn(
+    n, mean, factor, diagonal, log_beta, steepness, logs, betas = _learn(
         V[:points],
         labels[:points],
         state.n,
@@ -131,7 +137,8 @@ def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = Fa
         state.steepness,
     )
     learned = replace(state, n=n, mean=mean, factor=factor, diagonal=diagonal, log_beta=log_beta, steepness=steepness)
-    return Outcome(learned, _columns(_scores(logs)), np.ones(points, dtype=np.bool_))
+    changed = np.ones(points, dtype=np.bool_)
+    return Outcome(learned, _columns(_scores(logs)), changed, probabilities=_posteriors(logs, betas))
 
 
 def learn(state: State, X: Array, y: NDArray[Any], until_change: bool) -> Outcome[State]:
@@ -152,6 +159,7 @@ def _columns(scores: Array) -> Array:
 _matrix = types.Array(types.float64, 2, "C", readonly=True)
 _cube = types.Array(types.float64, 3, "C", readonly=True)
 _counts = types.Array(types.int64, 1, "C", readonly=True)
+_vector = types.Array(types.float64, 1, "C", readonly=True)
 _new, _f8 = types.float64[:, ::1], types.float64
 
 
@@ -227,11 +235,11 @@ def _densities(V: Array, n: Counts, mean: Array, factor: Array, diagonal: Array)
     return logs
 
 
-@compiled(_new(_matrix, _f8))
-def _posteriors(logs: Array, beta: float) -> Array:
+@compiled(_new(_matrix, _vector))
+def _posteriors(logs: Array, betas: Array) -> Array:
     probabilities = np.empty(logs.shape)
     for i in range(logs.shape[0]):
-        _posterior(logs[i], beta, probabilities[i])
+        _posterior(logs[i], betas[i], probabilities[i])
     return probabilities
 
 
@@ -258,7 +266,7 @@ def _scores(logs: Array) -> Array:
 
 
 @compiled(
-    types.Tuple((types.int64[::1], _new, types.float64[:, :, ::1], _new, _f8, _f8, _new))(
+    types.Tuple((types.int64[::1], _new, types.float64[:, :, ::1], _new, _f8, _f8, _new, types.float64[::1]))(
         _matrix, _counts, _counts, _matrix, _cube, _matrix, _f8, _f8
     )
 )
@@ -271,19 +279,19 @@ def _learn(
     diagonal0: Array,
     log_beta: float,
     steepness: float,
-) -> tuple[Counts, Array, Array, Array, float, float, Array]:
-    """Returns (n, m, U, diagonals, log β, steepness, log densities before each point)."""
+) -> tuple[Counts, Array, Array, Array, float, float, Array, Array]:
+    """Returns (n, m, U, diagonals, log β, steepness, log densities and β before each point)."""
     rows, d = V.shape
     n, mean, factor, diagonal = n0.copy(), mean0.copy(), factor0.copy(), diagonal0.copy()
     K = n.size
-    logs, e, r = np.empty((rows, K)), np.empty(K), np.empty(d)
+    logs, betas, e, r = np.empty((rows, K)), np.empty(rows), np.empty(K), np.empty(d)
     constants = [_constant(n[k], k, factor, diagonal) for k in range(K)]
     for i in range(rows):
-        c = y[i]
+        c, betas[i] = y[i], math.exp(log_beta)
         for k in range(K):
             logs[i, k] = _density(V[i], n[k], constants[k], k, mean, factor, diagonal, r)
         if n[c] > 0:
-            beta, gradient = math.exp(log_beta), 0.0
+            beta, gradient = betas[i], 0.0
             _posterior(logs[i], beta, e)
             for k in range(K):
                 if e[k] > 0:
@@ -312,4 +320,4 @@ def _learn(
             for j in range(d):
                 diagonal[c, j] += r[j] * r[j]
         constants[c] = _constant(n[c], c, factor, diagonal)
-    return n, mean, factor, diagonal, log_beta, steepness, logs
+    return n, mean, factor, diagonal, log_beta, steepness, logs, betas

@@ -35,6 +35,7 @@ from service.learners import loops
 from service.learners.contract import (
     Counts,
     Outcome,
+    Settings,
     class_labels,
     more_rows,
     row_weights,
@@ -116,6 +117,13 @@ def init(
         t=int(points),
         last=0,
     )
+
+
+def first(settings: Settings) -> State:
+    """The state that a session without a reference point begins with: a perceptron is of first order"""
+    a = math.inf if settings.algorithm == "perceptron" else settings.a
+    d, K, c = settings.dimension, settings.classes, settings.curvature
+    return init(d, classes=K, c=c, a=a, average=settings.average)
 
 
 def grown(state: State, classes: int) -> State:

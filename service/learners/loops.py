@@ -598,52 +598,69 @@ def hemisphere(
 
 
 @compiled(
-    types.Tuple((types.uint8[::1], _i8, _i8, _i8, _f8, _f8, types.int64[::1], types.int64[::1]))(
+    types.Tuple((types.uint8[::1], _i8, _i8, _i8, types.int64[::1]))(
         types.Array(types.boolean, 1, "C", readonly=True),
+        types.Array(types.int64, 1, "C", readonly=True),
         types.Array(types.uint8, 1, "C", readonly=True),
         _i8,
         _i8,
         _i8,
         _i8,
-        _f8,
-        _f8,
         _i8,
-        _f8,
-        _f8,
     )
 )
 def tally(
     wrong: Flags,
+    labels: NDArray[np.int64],
     window: NDArray[np.uint8],
     seen: int,
     block: int,
-    n: int,
-    errors: int,
-    m: float,
-    low: float,
+    last: int,
+    switches: int,
     size: int,
-    delta: float,
-    threshold: float,
-) -> tuple[NDArray[np.uint8], int, int, int, float, float, NDArray[np.int64], NDArray[np.int64]]:
-    """The newest mistakes as a ring, mistakes in each `size` points, and Page and Hinkley's test: see tally.py"""
+) -> tuple[NDArray[np.uint8], int, int, int, NDArray[np.int64]]:
+    """The newest mistakes as a ring, mistakes in each `size` points, how often the label is another: see tally.py"""
     window = window.copy()
     blocks = np.empty(wrong.size // size + 1, dtype=np.int64)
-    alarms = np.empty(wrong.size, dtype=np.int64)
-    full, raised = 0, 0
+    full = 0
     for i in range(wrong.size):
         x = 1 if wrong[i] else 0
         window[(seen + i) % window.size] = x
         block += x
+        switches += last >= 0 and labels[i] != last
+        last = labels[i]
         if (seen + i + 1) % size == 0:
             blocks[full] = block
             full += 1
             block = 0
-        n += 1
-        errors += x
-        m += x - errors / n - delta
-        low = min(low, m)
-        if m - low > threshold:
-            alarms[raised] = seen + i + 1
-            raised += 1
-            n, errors, m, low = 0, 0, 0.0, 0.0
-    return window, block, n, errors, m, low, blocks[:full].copy(), alarms[:raised].copy()
+    return window, block, last, switches, blocks[:full].copy()
+
+
+@compiled(
+    types.Tuple((_f8, types.float64[:, ::1]))(
+        types.Array(types.float64, 2, "C", readonly=True),
+        types.Array(types.int64, 1, "C", readonly=True),
+        types.Array(types.int64, 1, "C", readonly=True),
+        _f8,
+        types.Array(types.float64, 2, "C", readonly=True),
+        _f8,
+    )
+)
+def calibration(
+    probabilities: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    decided: NDArray[np.int64],
+    loss: float,
+    bins: NDArray[np.float64],
+    least: float,
+) -> tuple[float, NDArray[np.float64]]:
+    """Σ −ln max(p, least) of the true classes; the bins (points, how sure, how right) of the decided: see tally.py"""
+    bins = bins.copy()
+    for i in range(labels.size):
+        loss -= math.log(max(probabilities[i, labels[i]], least))
+        sure = probabilities[i, decided[i]]
+        b = min(int(sure * bins.shape[0]), bins.shape[0] - 1)
+        bins[b, 0] += 1
+        bins[b, 1] += sure
+        bins[b, 2] += 1 if decided[i] == labels[i] else 0
+    return loss, bins

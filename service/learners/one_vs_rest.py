@@ -7,7 +7,7 @@ largest score, the first of equals. A point changes the classifier when it chang
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,23 @@ AXES: dict[str, tuple[str, ...]] = {}
 def init(members: Sequence[Member]) -> State:
     """From the first states of K binary learners, all of one kind."""
     return State(tuple(members))
+
+
+def grown(state: State | Member, first: Member, classes: int) -> State:
+    """The same with more classes, which begin at `first`. A learner of two classes, whose w is for the last, becomes
+    two: its mirror image, with −w, and itself"""
+    members = state.members if isinstance(state, State) else (_mirrored(state), state)
+    return State((*members, *[first] * (classes - len(members))))
+
+
+def _mirrored(state: Member) -> Member:
+    """As if all labels had been the other ones"""
+    if isinstance(state, second_order.State):
+        return replace(state, w=-state.w, xi=-state.xi, start=-state.start)
+    mirrored = replace(state, w=-state.w, start=-state.start)
+    if isinstance(mirrored, hyperboloid.State):
+        return replace(mirrored, seen_negative=mirrored.seen_positive, seen_positive=mirrored.seen_negative)
+    return mirrored
 
 
 def score(state: State, X: ArrayLike) -> Array:

@@ -16,7 +16,17 @@ from numpy.typing import ArrayLike
 
 from service.geometry import Array, require_ball
 from service.learners import loops
-from service.learners.contract import Outcome, Settings, Signs, sign_labels, signs, unit_point, unit_points, weights
+from service.learners.contract import (
+    Outcome,
+    Settings,
+    Signs,
+    reference_of,
+    sign_labels,
+    signs,
+    unit_point,
+    unit_points,
+    weights,
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,7 @@ def init(p: ArrayLike, *, c: float = 1.0, w: ArrayLike | None = None) -> State:
 
 def first(settings: Settings) -> State:
     """The state that a session begins with"""
-    return init(settings.reference, c=settings.curvature)
+    return init(reference_of(settings), c=settings.curvature)
 
 
 def score(state: State, X: ArrayLike) -> Array:

@@ -22,7 +22,17 @@ from numpy.typing import ArrayLike
 from service.errors import InvalidParameter
 from service.geometry import Array, require_ball
 from service.learners import loops
-from service.learners.contract import Outcome, Settings, Signs, sign_labels, signs, unit_point, unit_points, weights
+from service.learners.contract import (
+    Outcome,
+    Settings,
+    Signs,
+    reference_of,
+    sign_labels,
+    signs,
+    unit_point,
+    unit_points,
+    weights,
+)
 
 #: The rounding of z turns it by up to eps·σ_x, some 4e-11 at the radius limit; this is well above it.
 RANK_TOLERANCE = 1e-9
@@ -80,7 +90,7 @@ def init(p: ArrayLike, *, c: float = 1.0, a: float = 1.0, w: ArrayLike | None = 
 
 def first(settings: Settings) -> State:
     """The state that a session begins with"""
-    return init(settings.reference, c=settings.curvature, a=settings.a)
+    return init(reference_of(settings), c=settings.curvature, a=settings.a)
 
 
 def score(state: State, X: ArrayLike) -> Array:

@@ -24,6 +24,7 @@ from service.geometry import hemisphere as phi
 from service.learners.contract import (
     Counts,
     Outcome,
+    Settings,
     class_labels,
     full_matrices,
     more_rows,
@@ -70,6 +71,11 @@ def init(
     return replace(first, inverse=inverse, diagonal=diagonal, t=len(F))
 
 
+def first(settings: Settings) -> State:
+    """The state that a session begins with"""
+    return init(settings.dimension, classes=settings.classes, c=settings.curvature)
+
+
 def grown(state: State, classes: int) -> State:
     """The same with more classes, each as likely as a thousandth of a point: the mean's logit less log(1000 t)"""
     D = state.w.shape[1]
@@ -104,7 +110,7 @@ def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = Fa
     n = min(len(F), 1) if until_change else len(F)
     w, inverse, diagonal, scores = _learn(F[:n], labels[:n], state.w, state.inverse, state.diagonal, True)
     learned = replace(state, w=w, inverse=inverse, diagonal=diagonal, t=state.t + n)
-    return Outcome(learned, _columns(scores), np.ones(n, dtype=np.bool_))
+    return Outcome(learned, _columns(scores), np.ones(n, dtype=np.bool_), probabilities=_softmax(scores))
 
 
 def learn(state: State, X: Array, y: NDArray[Any], until_change: bool) -> Outcome[State]:

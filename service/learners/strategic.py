@@ -28,7 +28,17 @@ from numpy.typing import ArrayLike
 from service.errors import InvalidParameter
 from service.geometry import RADIUS_LIMIT, Array, distance, require_ball
 from service.learners import loops
-from service.learners.contract import Outcome, Settings, Signs, sign_labels, signs, unit_point, unit_points, weights
+from service.learners.contract import (
+    Outcome,
+    Settings,
+    Signs,
+    reference_of,
+    sign_labels,
+    signs,
+    unit_point,
+    unit_points,
+    weights,
+)
 
 #: How near to the threshold, relative to max(α, r), is on it. The round trip above loses at most 1e-10 of it.
 TOLERANCE = 1e-9
@@ -63,7 +73,7 @@ def init(p: ArrayLike, *, budget: float, c: float = 1.0, estimate: bool = False,
 
 def first(settings: Settings) -> State:
     """The state that a session begins with"""
-    return init(settings.reference, c=settings.curvature, budget=settings.budget, estimate=settings.estimate)
+    return init(reference_of(settings), c=settings.curvature, budget=settings.budget, estimate=settings.estimate)
 
 
 def score(state: State, X: ArrayLike) -> Array:

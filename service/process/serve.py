@@ -76,6 +76,8 @@ def _export(settings: Settings) -> None:
     """To the workers and fit workers, which read their settings from the environment"""
     for name, value in settings.model_dump(mode="json").items():
         os.environ[f"HOROCYCLE_{name.upper()}"] = str(value)
+    # A refit runs beside the event loop: BLAS threads that spin for a core would cost it more than they give.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _run_workers(settings: Settings, listening: socket.socket, running: ExitStack) -> None:

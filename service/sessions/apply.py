@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from service.errors import StaleModel, StateCorrupt
 from service.geometry import Array
 from service.sessions import rows, tally
+from service.sessions.beginnings import Past, next_beginning, restarted
 from service.sessions.records import Change, Counters, Entry, Kind, Loaded, Matched, Replaced, Status
 from service.sessions.requests import Answer, Request
 from service.sessions.rows import Batch, Indices
 from service.sessions.spec import Spec
-from service.sessions.warmup import go_live, ready_at
 
 Flags = NDArray[np.bool_]
 SIGNS = np.array([-1, 1], dtype=np.int8)
@@ -40,7 +40,8 @@ class Run(NamedTuple):
     wrong: Flags
     changed: Flags
     updates: Indices  # k after each point
-    replaced: Replaced | None = None
+    probabilities: Array | None = None
+    replaced: tuple[Replaced, ...] = ()
 
 
 class Applied(NamedTuple):
@@ -48,47 +49,56 @@ class Applied(NamedTuple):
     change: Change
 
 
-def apply(before: Loaded, requests: Sequence[Request], past: Batch | None = None) -> Applied:
-    """`past`: the retained points, which a session that is warming up learns its reference point from"""
+def apply(before: Loaded, requests: Sequence[Request], past: Past | None = None) -> Applied:
+    """`past`: what a learner may begin anew from in these requests; `beginnings.needs_past` says when it is needed"""
     after, results = before, list[Answer | StaleModel]()
-    runs, matched = list[Run](), list[Matched]()
+    runs, matched, alarms = list[Run](), list[Matched](), list[int]()
     for if_match, group in groupby(requests, key=lambda request: request.if_match):
         for together in [list(group)] if if_match is None else [[request] for request in group]:
             if if_match is not None and if_match != after.counters.version:
                 results.append(StaleModel(after.counters.version))
                 continue
             batch = together[0].batch if len(together) == 1 else rows.joined([r.batch for r in together])
-            if after.status == Status.WARMING:
-                run = learn(after, batch, past, until_change=if_match is not None)
-            else:
+            if after.status == Status.LIVE and past is None and not after.spec.restart:
                 run = _run(after.spec, after.state, after.counters.updates, batch, if_match is not None)
+            else:
+                run = _learned(after, batch, past or Past(), if_match is not None)
             after, answers = _answered(after, run, together)
+            after, found = _counted(after, run)
             results += answers
             runs.append(run)
+            alarms += found
             if if_match is not None:
                 first = after.counters.observed - before.counters.observed - answers[0].accepted
                 matched.append(Matched(if_match, answers[0].accepted, answers[0].counters.version, first))
             if past is not None:
-                past = rows.joined([past, run.batch])
+                past = past.followed_by(run.batch)
     if after.counters.observed == before.counters.observed:
         return Applied(results, Change(before))
-    return Applied(results, _recorded(before, after, runs, tuple(matched)))
+    return Applied(results, Change(after, _entry(before, after, runs, tuple(matched), tuple(alarms))))
 
 
-def learn(before: Loaded, batch: Batch, past: Batch | None = None, *, until_change: bool = False) -> Run:
-    """Predict and learn each point; a session that is warming up goes live where there are enough of them"""
-    spec, observed = before.spec, before.counters.observed
-    n = None
-    if before.status == Status.WARMING:
-        past = rows.empty(spec.dimension) if past is None else past
-        n = ready_at(spec, past.indices, batch.indices, observed)
-    first = _run(spec, before.state, before.counters.updates, batch if n is None else batch[:n], until_change)
-    if n is None or len(first.batch) < n:
-        return first
-    assert past is not None
-    live = go_live(spec, rows.joined([past, first.batch]))
-    first = _replacing(first, Replaced(n, live.updates, live.state))
-    return _together([first, _run(spec, live.state, live.updates, batch[n:] if not until_change else batch[:0], False)])
+def _learned(before: Loaded, batch: Batch, past: Past, until_change: bool) -> Run:
+    """Predict and learn each point; where the learner begins anew, the rest is learned by the new one"""
+    now, runs, at = before, list[Run](), 0
+    while at < len(batch):
+        due = next_beginning(now, batch[at:], past)
+        run = _run(now.spec, now.state, now.counters.updates, batch[at : at + due.points], until_change)
+        after, alarms = _counted(now, run)
+        if now.spec.restart and alarms:
+            n = alarms[0] - now.counters.observed
+            run = _run(now.spec, now.state, now.counters.updates, run.batch[:n], until_change)
+            after, _ = _counted(now, run)
+            run = _replacing(run, Replaced(n, int(run.updates[-1]), restarted(now.spec, now.state), "restart"))
+        elif due.begins is not None and len(run.batch) == due.points:
+            begun = due.begins(run.state, int(run.updates[-1]), past.followed_by(run.batch))
+            run = run if begun is None else _replacing(run, begun)
+        runs.append(run)
+        at, past = at + len(run.batch), past.followed_by(run.batch)
+        now, _ = _answered(after, run, [Request(run.batch)])
+        if until_change and run.changed.any():
+            break
+    return _together(runs)
 
 
 def replay(before: Loaded, entry: Entry, points: int | None = None) -> Loaded:
@@ -107,51 +117,52 @@ def replay(before: Loaded, entry: Entry, points: int | None = None) -> Loaded:
         opened=before.opened or (before.spec if entry.spec is not None else None),
         counters=counters,
         state=run.state,
-        status=entry.status if whole else Status.LIVE if run.replaced is not None else before.status,
+        status=entry.status if whole else _status(before, run),
     )
-    return _counted(after, run) if n else after
+    return _counted(after, run)[0] if n else after
 
 
 def replay_learner(spec: Spec, state: Any, updates: int, entry: Entry, points: int) -> Run:
     """What of `replay` concerns the learner: the points cut where requests with If-Match began and ended, since those
     are evidence of a strategic budget, and where the learner was replaced"""
-    batch, replaced, runs = (entry.batch or rows.empty(spec.dimension))[:points], entry.replaced, list[Run]()
-    cuts = {0, points, *(at for each in entry.matched for at in (each.first, each.first + each.accepted))}
-    cuts |= set() if replaced is None else {replaced.after}
-    for start, stop in pairwise([0, *sorted(cut for cut in cuts if cut <= points)]):
+    batch, runs = (entry.batch or rows.empty(spec.dimension))[:points], list[Run]()
+    replaced = {each.after: each for each in entry.replaced if each.after <= points}
+    if 0 in replaced:
+        state, updates = replaced[0].state, replaced[0].updates
+    cuts = {0, points, *replaced, *(at for each in entry.matched for at in (each.first, each.first + each.accepted))}
+    for start, stop in pairwise(sorted(cut for cut in cuts if cut <= points)):
         matched = any(each.first <= start < each.first + each.accepted for each in entry.matched)
         run = _run(spec, state, updates, batch[start:stop], matched)
-        if replaced is not None and stop == replaced.after:
-            run = _replacing(run, replace(replaced, after=stop - start))
+        if stop in replaced:
+            run = _replacing(run, replace(replaced[stop], after=stop - start))
         runs.append(run)
-        state, updates = run.state, int(run.updates[-1]) if len(run.updates) else updates
-    return _together(runs)
-
-
-def _counted(after: Loaded, run: Run) -> Loaded:
-    counted, _ = tally.observe(after.tally, run.wrong)
-    return replace(after, tally=counted, confusion=tally.counted(after.confusion, run.batch.indices, run.decided))
+        state, updates = run.state, int(run.updates[-1])
+    return _together(runs) if runs else _nothing(spec, state)
 
 
 def _run(spec: Spec, state: Any, updates: int, batch: Batch, until_change: bool) -> Run:
     """One call of the learner. Of two classes it takes signs, and a score of 0 is positive; of K the largest decides"""
     y = SIGNS[batch.indices] if spec.binary else batch.indices
     outcome = spec.learner.learn(state, batch.X, y, until_change)
-    scores, changed = outcome.scores, outcome.changed
+    scores = outcome.scores
     decided = (scores >= 0).astype(np.int64) if spec.binary else scores.argmax(axis=1)
     taken = batch if len(scores) == len(batch.X) else batch[: len(scores)]
+    k = updates + np.cumsum(outcome.updated)
     wrong = decided != taken.indices
-    return Run(
-        taken, outcome.state, scores, decided, wrong, changed, updates + np.cumsum(wrong if spec.binary else changed)
-    )
+    return Run(taken, outcome.state, scores, decided, wrong, outcome.changed, k, outcome.probabilities)
+
+
+def _nothing(spec: Spec, state: Any) -> Run:
+    """No points"""
+    none, flags = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_)
+    return Run(rows.empty(spec.dimension), state, np.empty(0), none, flags, flags, none)
 
 
 def _replacing(run: Run, replaced: Replaced) -> Run:
     """After its last point the learner is replaced, which is a new version"""
     changed, updates = run.changed.copy(), run.updates.copy()
-    if len(updates):
-        changed[-1], updates[-1] = True, replaced.updates
-    return run._replace(state=replaced.state, changed=changed, updates=updates, replaced=replaced)
+    changed[-1], updates[-1] = True, replaced.updates
+    return run._replace(state=replaced.state, changed=changed, updates=updates, replaced=(replaced,))
 
 
 def _answered(before: Loaded, run: Run, requests: Sequence[Request]) -> tuple[Loaded, list[Answer]]:
@@ -165,31 +176,48 @@ def _answered(before: Loaded, run: Run, requests: Sequence[Request]) -> tuple[Lo
             totals = (counters.observed + stop - start, counters.mistakes + mistakes, int(run.updates[stop - 1]))
             counters = Counters(*totals, version)
         scores, decided = (run.scores[start:stop], run.decided[start:stop]) if request.columns else (None, None)
-        answers.append(Answer(scores, stop - start, mistakes, counters, request.fates, decided=decided))
+        sure = run.probabilities if request.columns and request.probabilities else None
+        sure = None if sure is None else sure[start:stop]
+        answer = Answer(scores, stop - start, mistakes, counters, request.fates, decided=decided, probabilities=sure)
+        answers.append(answer)
         start = stop
-    status = Status.LIVE if run.replaced is not None else before.status
-    return replace(before, counters=counters, state=run.state, status=status), answers
+    return replace(before, counters=counters, state=run.state, status=_status(before, run)), answers
 
 
-def _recorded(before: Loaded, after: Loaded, runs: list[Run], matched: tuple[Matched, ...]) -> Change:
-    """The session with its counts, and the entry of the log"""
+def _status(before: Loaded, run: Run) -> str:
+    """A session that warms up is live once its reference point was learned"""
+    return Status.LIVE if any(each.reason == "warmup" for each in run.replaced) else before.status
+
+
+def _counted(before: Loaded, run: Run) -> tuple[Loaded, tuple[int, ...]]:
+    """With these points counted in; and the positions at which drift was found"""
+    indices, decided = run.batch.indices, run.decided
+    counted, alarms = tally.observe(before.tally, run.wrong, indices, before.spec.sensitivity)
+    if run.probabilities is not None:
+        counted = tally.judged(counted, run.probabilities, indices, decided)
+    return replace(before, tally=counted, confusion=tally.counted(before.confusion, indices, decided)), alarms
+
+
+def _entry(
+    before: Loaded, after: Loaded, runs: list[Run], matched: tuple[Matched, ...], alarms: tuple[int, ...]
+) -> Entry:
+    """What the log is told"""
     run = runs[0] if len(runs) == 1 else _together(runs)
-    counted, alarms = tally.observe(before.tally, run.wrong)
-    confusion = tally.counted(before.confusion, run.batch.indices, run.decided)
-    after = replace(after, tally=counted, confusion=confusion)
     entry = Entry(Kind.POINTS, after.counters, after.status, len(run.scores), matched=matched, alarms=alarms)
     if before.spec.keep_points > 0:
         entry = replace(entry, batch=run.batch, predicted=run.decided, replaced=run.replaced)
-    return Change(after, entry)
+    return entry
 
 
 def _together(runs: list[Run]) -> Run:
-    """Runs one after another as one; at most one of them replaced the learner"""
-    start, replaced = 0, None
+    """Runs one after another as one"""
+    if len(runs) == 1:
+        return runs[0]
+    start, replaced = 0, list[Replaced]()
     for run in runs:
-        if run.replaced is not None:
-            replaced = replace(run.replaced, after=start + run.replaced.after)
+        replaced += [replace(each, after=start + each.after) for each in run.replaced]
         start += len(run.batch)
+    sure = [run.probabilities for run in runs if run.probabilities is not None]
     return Run(
         rows.joined([run.batch for run in runs]),
         runs[-1].state,
@@ -198,5 +226,6 @@ def _together(runs: list[Run]) -> Run:
         np.concatenate([run.wrong for run in runs]),
         np.concatenate([run.changed for run in runs]),
         np.concatenate([run.updates for run in runs]),
-        replaced,
+        np.concatenate(sure) if sure else None,
+        tuple(replaced),
     )

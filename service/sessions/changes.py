@@ -1,25 +1,81 @@
-"""Changes of a session other than by learning: its settings, the estimate of a budget, a promoted fit."""
+"""Changes of a session other than by learning: its settings, more labels, one member of a vote alone, the estimate of a
+budget, a promoted fit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from service.batch.classifier import Classifier
 from service.errors import InvalidParameter
-from service.learners import strategic
+from service.learners import LEARNERS, auto, one_vs_rest, strategic
+from service.learners.contract import FULL, full_matrices
 from service.sessions.promotion import promoted
+from service.sessions.published import alone
 from service.sessions.records import Change, Entry, Kind, Loaded, Replaced, Status
+from service.sessions.spec import MANY_CLASSES, Label, Spec
+
+MOST_LABELS = 1000
 
 
 def with_settings(loaded: Loaded, settings: Mapping[str, Any]) -> Change:
-    """Another name, time to live or keep_points"""
+    """Another name, time to live or keep_points, refits or none"""
     spec = replace(loaded.spec, **settings)
     if spec.warmup > spec.keep_points and loaded.status == Status.WARMING:
         raise InvalidParameter("keep_points", spec.keep_points, f"at least the warmup of {spec.warmup}")
+    if spec.refit and not spec.has_softmax:
+        raise InvalidParameter("refit", "doubling", "left out: this session has no softmax")
     after = replace(loaded, spec=spec, opened=loaded.opened or loaded.spec)
     return Change(after, Entry(Kind.SETTINGS, loaded.counters, loaded.status, spec=spec))
+
+
+def with_member(change: Change, member: str) -> Change:
+    """After that change, one member of a vote goes on alone"""
+    loaded = change.after
+    if member == loaded.spec.algorithm:
+        return change
+    if not isinstance(loaded.state, auto.State) or member not in loaded.spec.members:
+        those = " or ".join(loaded.spec.members) or "left out: only auto has members to choose from"
+        raise InvalidParameter("algorithm", member, those)
+    state = loaded.state.members[loaded.spec.members.index(member)]
+    return _replaced(change, alone(loaded.spec, member), state, "member")
+
+
+def with_labels(change: Change, labels: Sequence[Label]) -> Change:
+    """After that change, there are more classes; those that were there go on as they are"""
+    loaded = change.after
+    spec = replace(loaded.spec, labels=(*loaded.spec.labels, *labels))
+    if {bool, int} <= spec.label_types:
+        raise InvalidParameter("add_labels", list(labels), "of the kind the session has: true is not 1")
+    if len(set(spec.labels)) < len(spec.labels):
+        double = next(label for label in labels if spec.labels.count(label) > 1)
+        raise InvalidParameter("add_labels", double, "labels that the session has not")
+    if len(spec.labels) > MOST_LABELS:
+        raise InvalidParameter("add_labels", len(spec.labels), f"at most {MOST_LABELS} labels in all")
+    if loaded.status == Status.WARMING:
+        raise InvalidParameter("add_labels", list(labels), "sent once the session is live: it learns its reference now")
+    if full_matrices(spec.dimension, loaded.spec.classes) and not full_matrices(spec.dimension, spec.classes):
+        most = FULL // (spec.dimension + 2) ** 2
+        if spec.kind in ("softmax", "gaussian", "auto"):
+            what = f"at most {most} labels in all, while full matrices are kept; open a session with all of them"
+            raise InvalidParameter("add_labels", len(spec.labels), what)
+    if spec.kind in MANY_CLASSES:
+        state = LEARNERS[spec.kind].grown(loaded.state, spec.classes)
+    else:
+        first = LEARNERS[spec.kind].first(spec)
+        state = one_vs_rest.grown(loaded.state, first, spec.classes)
+    return _replaced(change, spec, state, "labels")
+
+
+def _replaced(change: Change, spec: Spec, state: Any, reason: str) -> Change:
+    """With another learner, which is a new version"""
+    loaded, entry = change.after, change.entry
+    assert entry is not None
+    counters = replace(loaded.counters, version=loaded.counters.version + 1)
+    replaced = (Replaced(0, counters.updates, state, reason),)
+    after = replace(loaded, spec=spec, state=state, counters=counters)
+    return replace(change, after=after, entry=replace(entry, counters=counters, spec=spec, replaced=replaced))
 
 
 def with_budget(change: Change, initial: float) -> Change:
@@ -32,8 +88,8 @@ def with_budget(change: Change, initial: float) -> Change:
     state = replace(loaded.state, alpha=first.alpha, evidence=first.evidence)
     counters = replace(loaded.counters, version=loaded.counters.version + 1)
     after = replace(loaded, spec=spec, state=state, counters=counters)
-    replaced = Replaced(0, counters.updates, state)
-    return Change(after, Entry(Kind.BUDGET, counters, loaded.status, replaced=replaced, spec=spec))
+    replaced = Replaced(0, counters.updates, state, "budget")
+    return Change(after, Entry(Kind.BUDGET, counters, loaded.status, replaced=(replaced,), spec=spec))
 
 
 def with_promotion(loaded: Loaded, classifier: Classifier, fit: str) -> Change:
@@ -41,5 +97,5 @@ def with_promotion(loaded: Loaded, classifier: Classifier, fit: str) -> Change:
     counters = replace(loaded.counters, updates=0, version=loaded.counters.version + 1)
     state = promoted(loaded.spec, loaded.state, classifier)
     after = replace(loaded, state=state, counters=counters, status=Status.LIVE)
-    replaced = Replaced(0, 0, state)
-    return Change(after, Entry(Kind.PROMOTION, counters, Status.LIVE, replaced=replaced, fit=fit))
+    replaced = Replaced(0, 0, state, "promotion")
+    return Change(after, Entry(Kind.PROMOTION, counters, Status.LIVE, replaced=(replaced,), fit=fit))

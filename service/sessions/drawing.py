@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from service.sessions.picture import disk
+from service.sessions.published import published
 from service.sessions.records import Loaded
 from service.sessions.rows import Batch
-from service.sessions.spec import published, references
+from service.sessions.spec import references
 
 
 def draw(loaded: Loaded, points: Batch) -> str:

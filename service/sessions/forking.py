@@ -19,7 +19,8 @@ import numpy as np
 from service.learners.encoding import weight
 from service.sessions import rows
 from service.sessions.apply import apply, replay
-from service.sessions.records import Change, Entry, EntryId, Fork, Kind, Listed, Loaded, Matched, Status
+from service.sessions.beginnings import Past
+from service.sessions.records import Change, Entry, EntryId, Fork, Kind, Listed, Loaded, Matched, Replaced, Status
 from service.sessions.requests import Request
 from service.sessions.rows import Batch, Indices
 from service.sessions.spec import Spec
@@ -27,7 +28,12 @@ from service.sessions.spec import Spec
 #: Points that one commit of a fork carries at the most.
 STEP = 20_000
 #: Settings that say what is learned. Two sessions that agree in these are the same learner.
-LEARNING = ("algorithm", "reference", "a", "budget", "estimate", "warmup", "method")
+LEARNING = (
+    *("algorithm", "reference", "a", "budget", "estimate", "warmup", "method"),
+    *("average", "members", "refit", "sensitivity", "restart"),
+)
+#: Those that a session may change while it goes on.
+CHANGING = ("algorithm", "labels", "budget", "members", "refit")
 
 
 def is_exact(source: Spec, fork: Spec) -> bool:
@@ -55,15 +61,16 @@ def progress(loaded: Loaded | Listed) -> float | None:
 
 def replayed_exactly(before: Loaded, entries: Sequence[tuple[EntryId, Entry]]) -> Change:
     """One step: the entries that follow in the source's log, replayed; `before` as `inner` gives it"""
-    after, batches, predicted, matched, replaced = before, list[Batch](), list[Indices](), list[Matched](), None
+    after, batches, predicted, matched = before, list[Batch](), list[Indices](), list[Matched]()
+    replaced, alarms = list[Replaced](), list[int]()
     last, points = EntryId(), 0
     for id, entry in entries:
         here = min(entry.points, _fork(before).at - entry.first)
         if entry.spec is not None:
-            entry = replace(entry, spec=replace(after.spec, budget=entry.spec.budget))
+            entry = replace(entry, spec=replace(after.spec, **{name: getattr(entry.spec, name) for name in CHANGING}))
         after = replay(after, entry, here)
-        if entry.replaced is not None and entry.replaced.after <= here:
-            replaced = replace(entry.replaced, after=points + entry.replaced.after)
+        replaced += [replace(each, after=points + each.after) for each in entry.replaced if each.after <= here]
+        alarms += [position for position in entry.alarms if position <= entry.first + here]
         if entry.batch is not None:
             batches.append(entry.batch[:here])
             predicted.append(entry.predicted[:here])
@@ -74,8 +81,8 @@ def replayed_exactly(before: Loaded, entries: Sequence[tuple[EntryId, Entry]]) -
         last, points = id, points + here
     changed = after.spec if after.spec is not before.spec else None
     kind, fit = (entry.kind, entry.fit) if not points else (Kind.POINTS, None)
-    entry = Entry(kind, after.counters, after.status, points, replaced=replaced, spec=changed, fit=fit)
-    entry = replace(entry, matched=tuple(matched))
+    entry = Entry(kind, after.counters, after.status, points, replaced=tuple(replaced), spec=changed, fit=fit)
+    entry = replace(entry, matched=tuple(matched), alarms=tuple(alarms))
     if batches and before.spec.keep_points:
         entry = replace(entry, batch=rows.joined(batches), predicted=np.concatenate(predicted))
     return _outer(before, Change(after, entry), last)
@@ -87,13 +94,13 @@ def step_size(before: Loaded) -> int:
 
 
 def is_enough(before: Loaded, entries: list[tuple[EntryId, Entry]]) -> bool:
-    """Whether these are one step. At most one of them replaces the learner, the last."""
+    """Whether these are one step"""
     _, last = entries[-1]
     points = sum(entry.points for _, entry in entries)
-    return points >= step_size(before) or last.replaced is not None or not last.points
+    return points >= step_size(before) or not last.points
 
 
-def learned_anew(before: Loaded, batch: Batch, past: Batch | None) -> Change:
+def learned_anew(before: Loaded, batch: Batch, past: Past | None) -> Change:
     """One step with other settings: the points as if they were observed"""
     change = apply(before, [Request(batch)], past).change
     return _outer(before, change, EntryId(change.after.counters.observed, 0))

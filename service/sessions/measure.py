@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from service.learners import auto
+from service.sessions.hints import hints
+from service.sessions.published import voting
 from service.sessions.records import Loaded
-from service.sessions.tally import BLOCK, THRESHOLD
+from service.sessions.tally import BLOCK
 
 
 def measured(loaded: Loaded) -> dict[str, Any]:
@@ -37,10 +40,26 @@ def measured(loaded: Loaded) -> dict[str, Any]:
         "drift": {
             "alarms": tally.alarms,
             "last_alarm": tally.last_alarm or None,
-            "statistic": tally.statistic,
-            "threshold": THRESHOLD,
+            "window": tally.drift.window,
+            "sensitivity": spec.sensitivity,
+            "on_drift": "restart" if spec.restart else "alarm",
         },
+        "members": _members(loaded),
+        "log_loss": tally.log_loss,
+        "calibration_error": tally.calibration_error,
+        "hints": hints(loaded),
     }
+
+
+def _members(loaded: Loaded) -> list[dict[str, Any]] | None:
+    """Those that vote, since the learner began"""
+    state = loaded.state
+    if not isinstance(state, auto.State):
+        return None
+    return [
+        {"algorithm": name, "mistakes": mistakes, "accuracy": _share(state.t - mistakes, state.t), "weight": weight}
+        for (name, _, weight), mistakes in zip(voting(loaded.spec, state), state.mistakes.tolist(), strict=True)
+    ]
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -31,7 +31,7 @@ class Kind(StrEnum):
     POINTS = "points"
     PROMOTION = "promotion"  # the learner was begun anew from a fit
     BUDGET = "budget"  # the estimate of a strategic budget was begun anew
-    SETTINGS = "settings"  # the name, the time to live or keep_points
+    SETTINGS = "settings"  # the name, the time to live, keep_points, refits, labels, one member of auto
     IMPORT = "import"  # where the log of an imported or forked session begins
     REPLAYED = "replayed"  # a fork has come to its position, or failed
     FIT = "fit"  # a fit's new status; written by the fit queue
@@ -109,11 +109,12 @@ class Listed:
 
 @dataclass(frozen=True)
 class Replaced:
-    """The learner was replaced after so many points of an entry: by warm-up, a promotion or a new estimate"""
+    """The learner was replaced after so many points of an entry"""
 
     after: int
     updates: int
     state: Any
+    reason: str  # warmup, refit, restart; promotion, budget, labels, member
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class Entry:
     predicted: Any = None  # the class index decided for each, before it was learned
     matched: tuple[Matched, ...] = ()
     alarms: tuple[int, ...] = ()  # positions at which drift was found
-    replaced: Replaced | None = None
+    replaced: tuple[Replaced, ...] = ()
     spec: Spec | None = None  # if it changed
     fit: str | None = None  # which was promoted, or whose status changed
     fit_status: str | None = None

@@ -22,12 +22,13 @@ class Request:
     key: str | None = None  # idempotency key
     if_match: int | None = None
     columns: bool = True  # whether the answer has them
+    probabilities: bool = False  # and these among them
     ids: tuple[str, ...] = ()
     late: Indices | None = None  # the late labels
     fates: bytes = b""  # what became of each id, a letter each: A accepted, U unknown, E expired, L learned before
 
 
-_HEADER = struct.Struct("<16sQQQQQQQQ")
+_HEADER = struct.Struct("<16sQQQQQQQQQ")
 
 
 @dataclass(frozen=True)
@@ -41,22 +42,27 @@ class Answer:
     fates: bytes = b""
     replayed: bool = False  # it was stored under the request's idempotency key
     decided: Indices | None = field(default=None, compare=False)  # what the scores decide, if it was just found
+    probabilities: Array | None = None
 
     def pack(self, fingerprint: bytes) -> bytes:
         """As it is stored under the idempotency key"""
         c, scores = self.counters, b"" if self.scores is None else self.scores.tobytes()
         columns = 0 if self.scores is None else self.scores.shape[1] if self.scores.ndim == 2 else 1
-        head = (self.accepted, self.mistakes, c.observed, c.mistakes, c.updates, c.version, columns, len(self.fates))
-        return _HEADER.pack(fingerprint, *head) + self.fates + scores
+        sure = 0 if self.probabilities is None else self.probabilities.shape[1]
+        head = (self.accepted, self.mistakes, c.observed, c.mistakes, c.updates, c.version, columns, sure)
+        more = b"" if self.probabilities is None else self.probabilities.tobytes()
+        return b"".join([_HEADER.pack(fingerprint, *head, len(self.fates)), self.fates, scores, more])
 
     @classmethod
     def unpack(cls, stored: bytes, fingerprint: bytes) -> Answer:
         """The stored answer, if it was given to the same body"""
         if stored[:16] != fingerprint:
             raise KeyReused
-        _, accepted, mistakes, observed, total, updates, version, columns, ids = _HEADER.unpack_from(stored)
-        fates, stored = stored[_HEADER.size :][:ids], stored[_HEADER.size + ids :]
-        scores = np.frombuffer(stored, dtype="<f8") if columns else None
+        _, accepted, mistakes, observed, total, updates, version, columns, sure, ids = _HEADER.unpack_from(stored)
+        fates, numbers = stored[_HEADER.size :][:ids], np.frombuffer(stored, dtype="<f8", offset=_HEADER.size + ids)
+        scores = numbers[: accepted * columns] if columns else None
         if scores is not None and columns > 1:
             scores = scores.reshape(-1, columns)
-        return cls(scores, accepted, mistakes, Counters(observed, total, updates, version), fates, replayed=True)
+        probabilities = numbers[accepted * columns :].reshape(-1, sure) if sure else None
+        counters = Counters(observed, total, updates, version)
+        return cls(scores, accepted, mistakes, counters, fates, replayed=True, probabilities=probabilities)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from service.sessions.forking import progress
+from service.sessions.hints import hints
 from service.sessions.records import Listed, Loaded
 from service.sessions.spec import asked, references
 
@@ -17,11 +18,11 @@ def shown(session: Loaded | Listed) -> dict[str, Any]:
     body["created_at"] = spec.created_at
     body["progress"] = progress(session)
     body["failure"] = None if session.fork is None else session.fork.failure
-    body["a"] = spec.a if spec.algorithm == "second_order" else None
+    body["features"] = spec.features
+    body["a"] = spec.a if spec.algorithm in ("second_order", "auto") else None
     body["budget"] = body["budget"] if spec.algorithm == "strategic" else None
-    if spec.algorithm == "hyperboloid":
-        body["reference"] = None
-    if isinstance(session, Loaded) and session.status == "live" and spec.algorithm != "hyperboloid":
-        points = references(spec, session.state) or []
-        body["reference"] = points[0] if len(points) == 1 else points
+    if isinstance(session, Loaded):
+        body["hints"] = hints(session)
+        if session.status == "live" and (points := references(spec, session.state)) is not None:
+            body["reference"] = points[0] if len(points) == 1 else points
     return body

@@ -1,6 +1,6 @@
 """A session as one JSON document, to open elsewhere: versioned, with a checksum, no pickle.
 
-    {"format": "horocycle-snapshot", "version": 1, "session": {…}, "counters": {…}, "status": …, "state": base64,
+    {"format": "horocycle-snapshot", "version": 2, "session": {…}, "counters": {…}, "status": …, "state": base64,
      "tally": base64, "points": base64, "confusion": [[i, j, n], …], "log": […], "digest": hex}
 
 `state` is the learner as the store keeps it, `points` the retained points as rows of float64. Idempotency keys, events
@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 
 from service.errors import HorocycleError, InvalidSnapshot, StateCorrupt
-from service.geometry import RADIUS_LIMIT, require_ball
-from service.learners import decode, encode, second_order
+from service.geometry import RADIUS_LIMIT, Array, require_ball
+from service.learners import decode, encode, gaussian, hemisphere, second_order, softmax
 from service.sessions import rows
 from service.sessions.records import Counters, Kept, Loaded
 from service.sessions.spec import Spec, asked
-from service.sessions.tally import BLOCK, DELTA, THRESHOLD, Tally, from_cells
+from service.sessions.tally import BINS, BLOCK, Tally, from_cells, from_version_1
 
-FORMAT, VERSION = "horocycle-snapshot", 1
+FORMAT, VERSION = "horocycle-snapshot", 2
 #: Weights of a real stream are sums of at most 2⁶³ lifted points; beyond this their products overflow.
 LARGEST_WEIGHT = 1e100
 #: A count that is larger is no count of points, and near the end of what Redis adds up.
@@ -54,8 +54,8 @@ def export(kept: Kept) -> dict[str, Any]:
 
 def check(document: dict[str, Any]) -> None:
     """That it is a snapshot, and undamaged"""
-    if document.get("format") != FORMAT or document.get("version") != VERSION:
-        raise InvalidSnapshot(f"this is no snapshot of format {FORMAT!r}, version {VERSION}")
+    if document.get("format") != FORMAT or document.get("version") not in (1, VERSION):
+        raise InvalidSnapshot(f"this is no snapshot of format {FORMAT!r}, version 1 or {VERSION}")
     try:
         digest = _digest({name: value for name, value in document.items() if name != "digest"})
     except RecursionError:
@@ -71,7 +71,8 @@ def read(document: dict[str, Any], spec: Spec) -> Kept:
         counters = Counters(**{f.name: _count(document["counters"][f.name]) for f in fields(Counters)})
         cells = {(_count(i), _count(j)): _count(n) for i, j, n in document["confusion"]}
         log = [_count(n) for n in document["log"]]
-        tally = Tally.unpack(_bytes(document["tally"]), np.array(log, dtype="<u2").tobytes())
+        unpack = from_version_1 if document["version"] == 1 else Tally.unpack
+        tally = unpack(_bytes(document["tally"]), np.array(log, dtype="<u2").tobytes())
         status = document["status"]
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError, StateCorrupt) as error:
         raise InvalidSnapshot(f"the snapshot is malformed: {reprlib.repr(str(error))}") from error
@@ -90,42 +91,81 @@ def _check_state(spec: Spec, state: Any) -> None:
     first = spec.first_state()
     if type(state) is not type(first):
         raise InvalidSnapshot("the state of the snapshot is not of its algorithm")
-    members, firsts = ((state,), (first,)) if spec.binary else (state.members, first.members)
+    members, firsts = (getattr(each, "members", ()) for each in (state, first))
     if len(members) != len(firsts) or any(type(m) is not type(f) for m, f in zip(members, firsts, strict=True)):
-        raise InvalidSnapshot("the state of the snapshot has not one learner a class")
-    for member, begin in zip(members, firsts, strict=True):
+        raise InvalidSnapshot("the learners of the snapshot's state are not those of its session")
+    for member, begin in zip((state, *members), (first, *firsts), strict=True):
         _check_member(member, begin)
+
+
+#: What a number of a state may be; arrays have the shape they begin with and no number beyond LARGEST_WEIGHT.
+_SAME = ("c", "a", "estimating", "average", "classes")
+_RANGES = {
+    **dict.fromkeys(("k", "rank", "n", "t", "last", "mistakes", "errors"), (0, LARGEST_COUNT)),
+    **dict.fromkeys(("reach", "alpha"), (0, math.cosh(2 * RADIUS_LIMIT))),
+    **dict.fromkeys(("diagonal", "steepness"), (0, LARGEST_WEIGHT)),
+    "log_weights": (-LARGEST_COUNT, 0),
+    "log_beta": (-gaussian.FARTHEST, gaussian.FARTHEST),
+}
 
 
 def _check_member(state: Any, first: Any) -> None:
     for each in fields(state):
         value, begun = getattr(state, each.name), getattr(first, each.name)
         wrong = InvalidSnapshot(f"the {each.name} of the snapshot's state cannot be")
-        if each.name in ("c", "a", "estimating") and value != begun:
+        if each.name == "members":
+            continue
+        if each.name in _SAME and value != begun:
             raise wrong
-        if each.name in ("k", "rank") and not 0 <= value < LARGEST_COUNT:
-            raise wrong
-        if each.name in ("reach", "alpha") and not 0 <= value < math.cosh(2 * RADIUS_LIMIT):
-            raise wrong
-        if isinstance(value, np.ndarray) and each.name != "evidence":
+        if each.name in _RANGES:
+            low, high = _RANGES[each.name]
+            if not ((np.asarray(value) >= low) & (np.asarray(value) <= high)).all():
+                raise wrong
+        if isinstance(value, np.ndarray):
             if each.name != "basis" and value.shape != begun.shape:
                 raise wrong
-            if not (np.abs(value) <= LARGEST_WEIGHT).all():
+            if each.name == "evidence":
+                if not (value > 0).all():
+                    raise wrong
+            elif not (np.abs(value) <= LARGEST_WEIGHT).all():
                 raise wrong
-        if each.name == "evidence" and (value.shape != begun.shape or not (value > 0).all()):
-            raise wrong
         if each.name == "p":
             try:
                 require_ball([value])
             except HorocycleError as error:
                 raise wrong from error
+    _check_matrices(state)
+
+
+def _check_matrices(state: Any) -> None:
+    """Triangular factors have a positive diagonal, or as many as their rank; inverses are symmetric and positive"""
+    wrong = InvalidSnapshot("the matrices of the snapshot's state cannot be")
     if isinstance(state, second_order.State):
-        d = state.p.size
-        triangular = np.array_equal(np.triu(state.factor), state.factor) and (np.diag(state.factor) >= 0).all()
-        whole = state.rank == d and state.basis.shape == (0, d) and (np.diag(state.factor) > 0).all()
-        part = state.rank < d and state.basis.shape == (d, d) and (np.diag(state.factor)[: state.rank] > 0).all()
-        if not (triangular and (whole or part)):
-            raise InvalidSnapshot("the factor of the snapshot's state cannot be")
+        d, diagonal = state.p.size, np.diag(state.factor)
+        whole = state.rank == d and state.basis.shape == (0, d) and (diagonal > 0).all()
+        part = state.rank < d and state.basis.shape == (d, d) and (diagonal[: state.rank] > 0).all()
+        if not (_triangular(state.factor) and (whole or part)):
+            raise wrong
+    if isinstance(state, hemisphere.State):
+        rows, D = state.w.shape
+        shapes = [(0, D, D), (rows, D, D)] if state.a == 0 else [(0, D, D)]
+        if state.basis.shape not in shapes or (state.rank > D).any() or state.last > state.t:
+            raise wrong
+        for factor, rank in zip(state.factor, state.rank, strict=False):
+            if not (_triangular(factor) and (np.diag(factor)[:rank] > 0).all()):
+                raise wrong
+    if isinstance(state, gaussian.State):
+        if not all(_triangular(factor) and (np.diag(factor) > 0).all() for factor in state.factor):
+            raise wrong
+    if isinstance(state, softmax.State):
+        if not np.array_equal(state.inverse, state.inverse.transpose(0, 2, 1)):
+            raise wrong
+        if any((np.diag(inverse) <= 0).any() for inverse in state.inverse):
+            raise wrong
+
+
+def _triangular(factor: Array) -> bool:
+    return np.array_equal(np.triu(factor), factor) and bool((np.diag(factor) >= 0).all())
 
 
 def _check_counts(spec: Spec, counters: Counters, confusion: dict[tuple[int, int], int], log: list[int]) -> None:
@@ -140,10 +180,12 @@ def _check_counts(spec: Spec, counters: Counters, confusion: dict[tuple[int, int
 
 
 def _check_tally(tally: Tally, observed: int) -> None:
-    counted = tally.block <= tally.seen % BLOCK and tally.errors <= tally.n <= tally.seen == observed
+    counted = tally.block <= tally.seen % BLOCK and tally.switches <= tally.seen == tally.drift.seen == observed
     recent = tally.window_mistakes <= tally.window_size and tally.alarms <= tally.last_alarm <= tally.seen
-    drift = 0 <= tally.statistic <= THRESHOLD and -(1 + DELTA) * tally.n <= tally.low <= 0
-    if not (counted and recent and drift):
+    points, sure, right = tally.bins.T
+    probable = (points >= 0).all() and (right >= 0).all() and (right <= points).all() and points.sum() <= observed
+    likely = 0 <= tally.loss <= LARGEST_COUNT and (sure >= 0).all() and (sure <= points * (1 + 1e-9) + BINS).all()
+    if not (counted and recent and probable and likely and tally.drift.window <= observed):
         raise InvalidSnapshot("the tally of the snapshot does not fit its counters")
 
 

@@ -1,14 +1,15 @@
 """What a session is: what was asked for when it was opened, and how that becomes a learner.
 
-Of a `Spec` only the name, the time to live, keep_points and the start of an estimated budget ever change. Labels are
-the caller's own; inside, a label is its index, and a learner sees signs (two classes) or indices (more).
+Of a `Spec` only the name, the time to live, keep_points, the refits and the start of an estimated budget ever change;
+labels are added, and one member of `auto` may be kept alone. Labels are the caller's own; inside, a label is its index,
+and a learner sees signs (two classes) or indices (more).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -18,11 +19,25 @@ from numpy.typing import NDArray
 from service.errors import BinaryOnly, InvalidParameter
 from service.geometry import Array, norm_limit
 from service.learners import LEARNERS, Learner, one_vs_rest
+from service.learners.drift import SENSITIVITY
 from service.sessions.rows import row_bytes
 
 Label = str | int
 #: The largest dimension. A second-order learner keeps its square in numbers, and all K of them together no more.
 LARGEST = 4096
+#: Learners that take any number of classes by themselves; of the others there is one a class.
+MANY_CLASSES = ("hemisphere", "softmax", "gaussian", "auto")
+#: Algorithms that have no reference point, and those whose features are the hemisphere's if none is given.
+WITHOUT_REFERENCE = ("auto", "softmax", "gaussian", "hyperboloid")
+WITH_OR_WITHOUT = ("perceptron", "second_order")
+FEATURES = {
+    "hemisphere": "hemisphere",
+    "softmax": "hemisphere",
+    "auto": "hemisphere",
+    "gaussian": "tangent",
+    "strategic": "tangent",
+    "hyperboloid": "hyperboloid",
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +46,7 @@ class Spec:
     algorithm: str
     dimension: int
     curvature: float
-    reference: tuple[float, ...]  # where the learner begins; the origin is a point like any other
+    reference: tuple[float, ...] | None  # where the learner begins, the origin being a point like any other; or none
     labels: tuple[Label, ...]
     a: float
     budget: float  # α, or where its estimate starts
@@ -42,18 +57,37 @@ class Spec:
     created_at: str
     warmup: int = 0  # points to learn the reference point from; 0: it is given
     method: str = "hull"  # how
+    average: bool = False  # on the hemisphere: the average of the iterates answers
+    members: tuple[str, ...] = ()  # of auto: the learners that vote
+    refit: bool = False  # a softmax begins anew from a batch softmax at 25·2^j points
+    sensitivity: float = SENSITIVITY  # of the drift detector
+    restart: bool = False  # the learner begins anew when drift is found
 
     def __post_init__(self) -> None:
         if self.algorithm == "strategic" and len(self.labels) != 2:
             raise BinaryOnly(len(self.labels))
-        learners = 1 if self.binary else len(self.labels)
-        if self.algorithm == "second_order" and learners * self.dimension**2 > LARGEST**2:
-            allowed = f"at most {math.isqrt(LARGEST**2 // learners)} for {learners} second-order learners"
+        learners, D = 1 if self.binary else len(self.labels), self.dimension + 2 * (self.reference is None)
+        if self.algorithm == "second_order" and learners * D**2 > (LARGEST + 2) ** 2:
+            allowed = f"at most {math.isqrt((LARGEST + 2) ** 2 // learners) - 2} for {learners} second-order learners"
             raise InvalidParameter("dimension", self.dimension, allowed)
 
     @cached_property
     def binary(self) -> bool:
         return len(self.labels) == 2
+
+    @cached_property
+    def classes(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def kind(self) -> str:
+        """Which of the learners it is: perceptrons without a reference point are those on the hemisphere"""
+        return "hemisphere" if self.algorithm in WITH_OR_WITHOUT and self.reference is None else self.algorithm
+
+    @cached_property
+    def features(self) -> str:
+        """What the learner makes of a point; a lift needs a reference point"""
+        return FEATURES.get(self.kind, "lift")
 
     @cached_property
     def row_bytes(self) -> int:
@@ -72,7 +106,13 @@ class Spec:
 
     @cached_property
     def learner(self) -> Learner[Any]:
-        return cast(Learner[Any], LEARNERS[self.algorithm] if self.binary else one_vs_rest)
+        alone = self.binary or self.kind in MANY_CLASSES
+        return cast(Learner[Any], LEARNERS[self.kind] if alone else one_vs_rest)
+
+    @cached_property
+    def has_softmax(self) -> bool:
+        """Whether there is a softmax, alone or among those that vote"""
+        return "softmax" in (self.algorithm, *self.members)
 
     @cached_property
     def index(self) -> dict[Label, int]:
@@ -91,8 +131,16 @@ class Spec:
 
     def first_state(self) -> Any:
         """The state before the first point"""
-        first = LEARNERS[self.algorithm].first(self)
-        return first if self.binary else one_vs_rest.init([first] * len(self.labels))
+        first = LEARNERS[self.kind].first(self)
+        return first if self.binary or self.kind in MANY_CLASSES else one_vs_rest.init([first] * len(self.labels))
+
+    def first_states_at(self, references: list[list[float]]) -> Any:
+        """The same at reference points that were learned: one, or one a class"""
+        if self.binary:
+            return replace(self, reference=tuple(references[0])).first_state()
+        each = references if len(references) > 1 else references * len(self.labels)
+        first = LEARNERS[self.kind].first
+        return one_vs_rest.init([first(replace(self, reference=tuple(p))) for p in each])
 
     def targets(self, indices: NDArray[np.int64]) -> NDArray[Any]:
         """Class indices as the learner wants them: signs for two classes"""
@@ -100,7 +148,7 @@ class Spec:
 
     def decide(self, scores: Array) -> NDArray[np.int64]:
         """The class index each score decides for; a score of 0 is positive"""
-        return (scores >= 0).astype(np.int64) if self.binary else np.argmax(scores, axis=1).astype(np.int64)
+        return (scores >= 0).astype(np.int64) if scores.ndim == 1 else np.argmax(scores, axis=1).astype(np.int64)
 
     def named(self, indices: NDArray[np.int64]) -> Any:
         """Class indices as the caller's labels, ready for JSON: an array of integers, or a list"""
@@ -114,31 +162,12 @@ class Spec:
 
 
 def references(spec: Spec, state: Any) -> list[list[float]] | None:
-    """The reference points in the session's ball: one, or one a class where they differ; a hyperboloid has none"""
-    if spec.algorithm == "hyperboloid":
+    """The reference points in the session's ball: one, or one a class where they differ; None if it has none"""
+    if spec.reference is None or spec.algorithm == "hyperboloid":
         return None
     members = (state,) if spec.binary else state.members
     points = [(member.p / math.sqrt(spec.curvature)).tolist() for member in members]
     return points[:1] if all(p == points[0] for p in points) else points
-
-
-def published(spec: Spec, state: Any) -> dict[str, Any]:
-    """The classifier, all that an agent needs to respond to it"""
-    members = (state,) if spec.binary else state.members
-    points = references(spec, state)
-    sigmas = [2.0] if points is None else [2 / (1 - float(m.p @ m.p)) for m in members[: len(points)]]
-    budget = state.alpha / math.sqrt(spec.curvature) if spec.algorithm == "strategic" else None
-    return {
-        "algorithm": spec.algorithm,
-        "dimension": spec.dimension,
-        "curvature": spec.curvature,
-        "labels": list(spec.labels),
-        "reference": points[0] if points and len(points) == 1 else points,
-        "weights": members[0].w.tolist() if spec.binary else [member.w.tolist() for member in members],
-        "sigma": sigmas[0] if len(sigmas) == 1 else sigmas,
-        "budget": budget,
-        "threshold": None if budget is None else budget / sigmas[0],
-    }
 
 
 def spec_to_json(spec: Spec) -> str:
@@ -146,21 +175,27 @@ def spec_to_json(spec: Spec) -> str:
 
 
 def spec_from_json(text: str | bytes) -> Spec:
-    found = json.loads(text)
-    return Spec(**{**found, "reference": tuple(found["reference"]), "labels": tuple(found["labels"])})
+    found: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()
+    }
+    return Spec(**found)
 
 
 def asked(spec: Spec) -> dict[str, Any]:
-    """What was asked for when the session was opened, in the words of POST /sessions"""
-    learned = {"learn": {"warmup": spec.warmup, "method": spec.method}}
+    """What was asked for when the session was opened, in the words of POST /sessions; None: it has no such setting"""
+    reference: Any = None if spec.reference is None else list(spec.reference)
     return {
         "algorithm": spec.algorithm,
         "dimension": spec.dimension,
         "curvature": spec.curvature,
-        "reference": learned if spec.warmup else list(spec.reference),
+        "reference": {"learn": {"warmup": spec.warmup, "method": spec.method}} if spec.warmup else reference,
         "labels": list(spec.labels),
+        "average": spec.average if spec.kind in ("hemisphere", "auto") else None,
+        "members": list(spec.members) or None,
+        "refit": ("doubling" if spec.refit else "none") if spec.has_softmax else None,
         "a": spec.a,
         "budget": {"estimate": {"initial": spec.budget}} if spec.estimate else spec.budget,
+        "drift": {"sensitivity": spec.sensitivity, "on_drift": "restart" if spec.restart else "alarm"},
         "keep_points": spec.keep_points,
         "ttl_seconds": spec.ttl_seconds,
         "name": spec.name,

@@ -1,12 +1,9 @@
-"""What is counted of a session beside its learner: the newest mistakes, mistakes per 1,000 points, and drift.
+"""What is counted of a session beside its learner: the newest mistakes, mistakes per 1,000 points, drift, how good the
+probabilities are, and whether the labels come in order.
 
-Drift is found by Page and Hinkley's test on the errors x_t ∈ {0, 1}, with x̄_t their mean since the last alarm:
-
-    m_t = m_{t−1} + x_t − x̄_t − DELTA,   alarm when m_t − min m > THRESHOLD, and begin anew
-
-An error rate that stays what it was drifts m downwards; one that rises by more than DELTA drives it up. On errors that
-are independent, even at a rate of one half, a false alarm came once in 8·10⁵ points (26 in 2·10⁷); a rise from 5 % to
-50 % was found after 81 to 153 points.
+Drift is found from the mistakes alone: learners/drift.py. Of learners with probabilities the prequential log loss is
+Σ −ln p(true class)/n, a probability below LEAST counted as LEAST; the calibration error is
+Σ_b (n_b/n)|right_b − sure_b| over BINS equal bins of how sure the answer was.
 
 A tally is a frozen state, and `observe` a fold over points like a learner's: however a stream is cut, the same bits.
 
@@ -18,33 +15,35 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.errors import StateCorrupt
-from service.learners import loops
+from service.geometry import Array
+from service.learners import drift, loops
+from service.learners.drift import SENSITIVITY
 
 #: How many points the window looks back, how many one entry of the log stands for, how many of its entries are kept.
 WINDOW, BLOCK, LOGGED = 1000, 1000, 1000
-DELTA, THRESHOLD = 0.02, 50.0
+BINS, LEAST = 10, 1e-15
 
-_PACKED = struct.Struct("<QQQQddQQ125s")
+_HEAD = struct.Struct("<QQQi125sB")
+_PROBABLE = struct.Struct(f"<d{3 * BINS}d")
 
 
 @dataclass(frozen=True)
 class Tally:
     seen: int = 0  # points
     block: int = 0  # mistakes in the block of the log that is not full yet
-    n: int = 0  # points since the last alarm
-    errors: int = 0  # mistakes since then
-    m: float = 0.0
-    low: float = 0.0  # min m
-    alarms: int = 0
-    last_alarm: int = 0  # the position of the newest
+    switches: int = 0  # points whose label was another than that of the point before
+    last_label: int = -1  # the class of the newest point
     window: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(WINDOW, dtype=np.uint8))  # a ring: 1 = mistake
     log: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, dtype=np.uint16))  # mistakes a full block
+    drift: drift.State = field(default_factory=drift.State)
+    loss: float = 0.0  # Σ −ln p(true class)
+    bins: Array = field(default_factory=lambda: np.zeros((BINS, 3)))  # points, Σ how sure, how many right
 
     @property
     def window_size(self) -> int:
@@ -55,37 +54,82 @@ class Tally:
         return int(self.window.sum())
 
     @property
-    def statistic(self) -> float:
-        return self.m - self.low
+    def alarms(self) -> int:
+        return self.drift.alarms
+
+    @property
+    def last_alarm(self) -> int:
+        """The position of the newest; 0: there was none"""
+        return self.drift.last_alarm
+
+    @property
+    def probable(self) -> int:
+        """Points that were answered with probabilities"""
+        return int(self.bins[:, 0].sum())
+
+    @property
+    def log_loss(self) -> float | None:
+        return self.loss / self.probable if self.probable else None
+
+    @property
+    def calibration_error(self) -> float | None:
+        return float(np.abs(self.bins[:, 1] - self.bins[:, 2]).sum()) / self.probable if self.probable else None
 
     def pack(self) -> bytes:
         """All but the log, which changes once in BLOCK points and is stored apart"""
-        numbers = (self.seen, self.block, self.n, self.errors, self.m, self.low, self.alarms, self.last_alarm)
-        return _PACKED.pack(*numbers, np.packbits(self.window).tobytes())
+        probable = self.probable > 0
+        window = np.packbits(self.window).tobytes()
+        head = _HEAD.pack(self.seen, self.block, self.switches, self.last_label, window, probable)
+        return head + (_PROBABLE.pack(self.loss, *self.bins.ravel()) if probable else b"") + self.drift.pack()
 
     @classmethod
     def unpack(cls, data: bytes, log: bytes = b"") -> Tally:
         try:
-            seen, block, n, errors, m, low, alarms, last, bits = _PACKED.unpack(data)
+            seen, block, switches, last, bits, probable = _HEAD.unpack_from(data)
+            loss, *bins = _PROBABLE.unpack_from(data, _HEAD.size) if probable else (0.0, *np.zeros(3 * BINS))
         except struct.error as error:
             raise StateCorrupt("the stored tally is damaged") from error
         window = np.unpackbits(np.frombuffer(bits, dtype=np.uint8))
-        return cls(seen, block, n, errors, m, low, alarms, last, window, np.frombuffer(log, dtype="<u2"))
+        found = drift.State.unpack(data[_HEAD.size + (_PROBABLE.size if probable else 0) :])
+        newest = np.frombuffer(log, dtype="<u2")
+        return cls(seen, block, switches, last, window, newest, found, loss, np.array(bins).reshape(BINS, 3))
 
     def pack_log(self) -> bytes:
         return self.log.astype("<u2").tobytes()
 
 
-def observe(tally: Tally, wrong: NDArray[np.bool_]) -> tuple[Tally, tuple[int, ...]]:
-    """Count a run of points, of which `wrong` were mistakes; and the positions at which drift was found"""
+_VERSION_1 = struct.Struct("<QQQQddQQ125s")
+
+
+def from_version_1(data: bytes, log: bytes = b"") -> Tally:
+    """As snapshots of 0.1 have it; the detector of drift, another one then, begins anew"""
+    try:
+        seen, block, *_, alarms, last, bits = _VERSION_1.unpack(data)
+    except struct.error as error:
+        raise StateCorrupt("the stored tally is damaged") from error
+    window, newest = np.unpackbits(np.frombuffer(bits, dtype=np.uint8)), np.frombuffer(log, dtype="<u2")
+    return Tally(seen, block, 0, -1, window, newest, drift.State(seen, alarms, last))
+
+
+def observe(
+    tally: Tally, wrong: NDArray[np.bool_], indices: NDArray[np.int64], sensitivity: float = SENSITIVITY
+) -> tuple[Tally, tuple[int, ...]]:
+    """Count a run of points of these classes, of which `wrong` were mistakes; and the positions at which drift was
+    found"""
     t = tally
-    window, block, n, errors, m, low, full, alarms = loops.tally(
-        wrong, t.window, t.seen, t.block, t.n, t.errors, t.m, t.low, BLOCK, DELTA, THRESHOLD
+    window, block, last, switches, full = loops.tally(
+        wrong, indices, t.window, t.seen, t.block, t.last_label, t.switches, BLOCK
     )
-    last = int(alarms[-1]) if len(alarms) else t.last_alarm
+    found = drift.observe(t.drift, wrong, sensitivity)
     log = np.concatenate([t.log, full.astype(np.uint16)])[-LOGGED:] if len(full) else t.log
-    counted = Tally(t.seen + len(wrong), block, n, errors, m, low, t.alarms + len(alarms), last, window, log)
-    return counted, tuple(alarms.tolist())
+    counted = Tally(t.seen + len(wrong), block, switches, last, window, log, found.state, t.loss, t.bins)
+    return counted, tuple(found.alarms.tolist())
+
+
+def judged(tally: Tally, probabilities: Array, indices: NDArray[np.int64], decided: NDArray[np.int64]) -> Tally:
+    """With the probabilities counted in that these points were answered with"""
+    loss, bins = loops.calibration(probabilities, indices, decided, tally.loss, tally.bins, LEAST)
+    return replace(tally, loss=loss, bins=bins)
 
 
 # -------------------------------------------------------------------------------------- the confusion matrix

@@ -8,14 +8,13 @@ The position does not depend on how the stream was cut into requests.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.batch import reference_point as reference
-from service.learners import one_vs_rest
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 
@@ -51,11 +50,9 @@ def go_live(spec: Spec, past: Batch) -> Live:
     """The learner at its learned reference point, after the replay of the newest points"""
     X, indices = past.X[-spec.keep_points :], past.indices[-spec.keep_points :]
     if spec.binary:
-        learned = reference.learn(X, np.where(indices == 1, 1, -1), spec.method, c=spec.curvature)
-        first = replace(spec, reference=tuple(learned.p)).first_state()
+        each = [reference.learn(X, np.where(indices == 1, 1, -1), spec.method, c=spec.curvature)]
     else:
         each = reference.learn_each(X, indices, len(spec.labels), spec.method, c=spec.curvature)
-        binary = replace(spec, labels=spec.labels[:2])
-        first = one_vs_rest.init([replace(binary, reference=tuple(one.p)).first_state() for one in each])
+    first = spec.first_states_at([list(one.p) for one in each])
     outcome = spec.learner.observe(first, X, spec.targets(indices))
     return Live(outcome.state, outcome.state.k if spec.binary else int(np.count_nonzero(outcome.changed)))

@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from service.errors import StateCorrupt
 from service.learners import decode, encode
@@ -142,10 +143,11 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
         fields += ("spec", spec_to_json(entry.spec))
     if entry.fit is not None:
         fields += ("fit", entry.fit)
-    if entry.replaced is not None:
-        encoded = encode(entry.replaced.state)
-        fields += ("replaced", f"{entry.replaced.after} {entry.replaced.updates}")
-        _write_part("replaced", "learner", encoded, fields, parts)
+    if entry.replaced:
+        encoded = [encode(each.state) for each in entry.replaced]
+        named = [[r.after, r.updates, r.reason, len(data)] for r, data in zip(entry.replaced, encoded, strict=True)]
+        fields += ("replaced", json.dumps(named))
+        _write_part("replaced", "learner", b"".join(encoded), fields, parts)
     if entry.checkpoint:
         _write_part("checkpoint", "checkpoint", entry.checkpoint, fields, parts)
     if parts:
@@ -214,10 +216,8 @@ def read_entry(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None = 
     fields = record.fields
     try:
         counters, status = read_head(fields[b"head"])
-        replaced = None
-        if b"replaced" in fields and (learner := _part(record, "replaced", b"learner", blocks)) is not None:
-            after, updates = fields[b"replaced"].split()
-            replaced = Replaced(int(after), int(updates), decode(learner))
+        learners = _part(record, "replaced", b"learner", blocks) if b"replaced" in fields else None
+        replaced = () if learners is None else _replaced(json.loads(fields[b"replaced"]), learners)
         batch, predicted = _points(record, spec, blocks)
         return Entry(
             record.kind,
@@ -238,6 +238,14 @@ def read_entry(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None = 
         raise StateCorrupt(f"entry {record.id} of the log is damaged") from error
 
 
+def _replaced(named: list[tuple[int, int, str, int]], learners: bytes) -> tuple[Replaced, ...]:
+    found, at = list[Replaced](), 0
+    for after, updates, reason, size in named:
+        found.append(Replaced(after, updates, decode(learners[at : at + size]), reason))
+        at += size
+    return tuple(found)
+
+
 def _points(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None) -> tuple[Batch | None, Any]:
     if b"rows" not in record.fields:
         return None, None
@@ -246,16 +254,19 @@ def _points(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None) -> t
         if blocks is not None:
             if names[0] not in blocks:
                 return None, None
-            data, kind = blocks[names[0]], np.dtype(spec.class_type)
-            middle = n * rows.row_bytes(d)
-            end = middle + n * kind.itemsize
-            predicted = np.frombuffer(data[middle:end], dtype=kind)
+            data, middle = blocks[names[0]], n * rows.row_bytes(d)
+            end = len(data) - (n * 8 * d if b"truth" in fields else 0)
             truth = np.frombuffer(data[end:], dtype="<f8").reshape(-1, d) if b"truth" in fields else None
             batch = rows.unpack(data[:middle], d)
-            return Batch(batch.X, batch.indices, truth), predicted.astype(np.int64)
-    batch, predicted = rows.unpack(fields[b"rows"], d), np.frombuffer(fields[b"predicted"], dtype=spec.class_type)
+            return Batch(batch.X, batch.indices, truth), _classes(data[middle:end], n)
+    batch = rows.unpack(fields[b"rows"], d)
     truth = np.frombuffer(fields[b"truth"], dtype="<f8").reshape(-1, d) if b"truth" in fields else None
-    return Batch(batch.X, batch.indices, truth), predicted.astype(np.int64)
+    return Batch(batch.X, batch.indices, truth), _classes(fields[b"predicted"], len(batch))
+
+
+def _classes(data: bytes, n: int) -> NDArray[np.int64]:
+    """Class indices, a byte each or two: labels may have been added since"""
+    return np.frombuffer(data, dtype="u1" if len(data) == n else "<u2").astype(np.int64)
 
 
 def _part(record: Record, part: str, field: bytes, blocks: Mapping[str, bytes] | None) -> bytes | None:

@@ -229,7 +229,8 @@ def _shown(fit: str, fields: dict[bytes, bytes]) -> dict[str, Any]:
         "finished_at": instant("finished"),
         "attempts": int(get("attempts") or 0),
         "failure": None if failure is None else json.loads(failure),
-        **(dict.fromkeys(REPORTED) if report is None else json.loads(report)),
+        **dict.fromkeys(REPORTED),
+        **({} if report is None else json.loads(report)),
     }
 
 

@@ -272,6 +272,7 @@ def plan(before: Loaded, after: Loaded) -> Plan:
     last = before.checkpoints[-1].observed if before.checkpoints else 0
     points, weight = observed - last, (observed - last) * after.spec.row_bytes
     learner = (observed - before.learner_at.observed) * after.spec.row_bytes >= size or not keep
+    learner = learner or (after.spec.algorithm, after.spec.labels) != (before.spec.algorithm, before.spec.labels)
     first = _floor(before, before.counters.observed - max(keep, before.spec.keep_points), before.learner_at.observed)
     blocks = _floor(before, observed - keep, observed if learner else before.learner_at.observed)
     return Plan(

@@ -189,7 +189,13 @@ def two_workers(running: Running, seconds: float = 60.0) -> list[int]:
 
 
 def open_session(url: str, algorithm: str = "perceptron", dimension: int = 2) -> None:
-    session = {"id": SESSION, "algorithm": algorithm, "dimension": dimension, "keep_points": KEPT}
+    session = {
+        "id": SESSION,
+        "algorithm": algorithm,
+        "dimension": dimension,
+        "reference": "origin",
+        "keep_points": KEPT,
+    }
     httpx.post(f"{url}/sessions", json=session, timeout=30).raise_for_status()
 
 
@@ -336,7 +342,7 @@ class Pupil:
         outcome = spec.learner.observe(self.state, row[None, :-1], spec.targets(index))
         decided = spec.decide(outcome.scores)
         wrong, changed = int(decided[0] != index[0]), int(outcome.changed[0])
-        self.state, (self.tally, _) = outcome.state, tally.observe(self.tally, decided != index)
+        self.state, (self.tally, _) = outcome.state, tally.observe(self.tally, decided != index, index)
         self.cells[int(index[0]), int(decided[0])] += 1
         self.counters = Counters(
             before.observed + 1, before.mistakes + wrong, before.updates + wrong, before.version + changed

@@ -98,7 +98,7 @@ def session(name: str, value: str, **others: str) -> str:
 Row = tuple[str, Ask, int, str, dict[str, Any]]
 
 GOOD = {
-    "session": '{"dimension": 2}',
+    "session": '{"dimension": 2, "reference": "origin"}',
     "observe": '{"point": [0.1, 0.2], "label": 1}',
     "predict": '{"point": [0.1, 0.2]}',
     "labels": '{"id": "nobody", "label": 1}',
@@ -249,7 +249,7 @@ def opened_badly() -> Iterator[Row]:
         yield row("id", value, "invalid-request")
         yield row("name", value, "invalid-request")
     yield row("name", json.dumps("a" * 201), "invalid-request")
-    taken = '{"dimension": 2, "id": "<id>"}'
+    taken = '{"dimension": 2, "reference": "origin", "id": "<id>"}'
     yield "session: id taken", opening(taken), 409, "session-exists", {}
     yield "session: id of one that ended", opening(taken.replace("id>", "ended>")), 409, "session-exists", {}
 
@@ -424,7 +424,7 @@ def changed_badly() -> Iterator[Row]:
         '{"keep_points": -1}': "invalid-request",
         '{"keep_points": null}': "not-a-number",
         '{"keep_points": 1.5}': "not-a-number",
-        '{"dimension": 3}': "unknown-field",
+        '{"dimension": 3, "reference": "origin"}': "unknown-field",
         '{"budget": 1.0}': "invalid-request",
         '{"budget": {"estimate": {"initial": NaN}}}': "non-finite",
         '{"budget": {"estimate": {"initial": -1}}}': "invalid-request",
@@ -470,7 +470,7 @@ def past_badly() -> Iterator[Row]:
         '"at": 1.5': "not-a-number",
         '"at": true': "not-a-number",
         '"at": 3': "invalid-parameter",
-        '"dimension": 3': "invalid-parameter",
+        '"dimension": 3, "reference": "origin"': "invalid-parameter",
         '"curvature": 2.0': "invalid-parameter",
         '"curvature": NaN': "non-finite",
         '"labels": [0, 1]': "invalid-parameter",
@@ -608,7 +608,7 @@ def ids(client: httpx.Client) -> dict[str, str]:
     """A session that made one mistake, under the key `used`, and one that has ended"""
     names = {"id": f"bad-{uuid4().hex}", "ended": f"ended-{uuid4().hex}"}
     for sid in names.values():
-        assert client.post("/sessions", json={"id": sid, "dimension": 2}).status_code == 201
+        assert client.post("/sessions", json={"id": sid, "dimension": 2, "reference": "origin"}).status_code == 201
     learned = {"points": [[0.5, 0.1], [0.1, 0.2]], "labels": [-1, -1]}
     answer = client.post(f"/sessions/{names['id']}/observe", json=learned, headers={"Idempotency-Key": "used"})
     assert answer.json()["session"] == {"observed": 2, "mistakes": 1, "updates": 1, "version": 1}
@@ -703,14 +703,14 @@ def test_bad_input_is_a_problem_and_changes_nothing(
 )
 def test_what_looks_bad_and_is_not(client: httpx.Client, ask: Ask) -> None:
     """The same requests without their fault are taken, so that the rows above are refused for it alone."""
-    sid = client.post("/sessions", json={"dimension": 2}).json()["id"]
+    sid = client.post("/sessions", json={"dimension": 2, "reference": "origin"}).json()["id"]
     answer = ask.send(client, {"id": sid, "ended": ""})
     assert answer.status_code in (200, 201), answer.text
     assert answer.headers["content-type"] == JSON
 
 
 def test_an_expired_session_is_gone(client: httpx.Client) -> None:
-    sid = client.post("/sessions", json={"dimension": 2, "ttl_seconds": 1}).json()["id"]
+    sid = client.post("/sessions", json={"dimension": 2, "reference": "origin", "ttl_seconds": 1}).json()["id"]
     assert client.post(f"/sessions/{sid}/observe", content=GOOD["observe"]).status_code == 200
     deadline = time.monotonic() + 10
     while client.get(f"/sessions/{sid}").status_code == 200:
@@ -718,7 +718,9 @@ def test_an_expired_session_is_gone(client: httpx.Client) -> None:
         time.sleep(0.1)
     for method, path, body in routes(sid):
         require_problem(client.request(method, path, content=body), 410, "session-gone")
-    require_problem(client.post("/sessions", json={"dimension": 3, "id": sid}), 409, "session-exists")
+    require_problem(
+        client.post("/sessions", json={"dimension": 3, "reference": "origin", "id": sid}), 409, "session-exists"
+    )
     listed = client.get("/sessions", params={"limit": 1000}).json()["sessions"]
     assert sid not in [each["id"] for each in listed]
 
@@ -838,13 +840,15 @@ fuzzed = settings(
 @pytest.fixture(scope="module")
 def prey(client: httpx.Client) -> str:
     """A session that may change"""
-    return str(client.post("/sessions", json={"dimension": 2}).json()["id"])
+    return str(client.post("/sessions", json={"dimension": 2, "reference": "origin"}).json()["id"])
 
 
 @pytest.fixture(scope="module")
 def changed(client: httpx.Client) -> str:
     """Another, which may expire"""
-    return str(client.post("/sessions", json={"dimension": 2, "algorithm": "strategic"}).json()["id"])
+    return str(
+        client.post("/sessions", json={"dimension": 2, "reference": "origin", "algorithm": "strategic"}).json()["id"]
+    )
 
 
 def require_sane(answer: httpx.Response) -> None:

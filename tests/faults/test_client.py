@@ -56,7 +56,7 @@ def assert_exactly_once(direct: Client, id: str, sent: list[list[tuple[Any, Any,
     for each in sent:
         ends = [answer.session.observed for _, _, answer in each]
         assert ends == sorted(ends)
-    replay = direct.sessions.open(dimension=2, keep_points=10**6)
+    replay = direct.sessions.open(dimension=2, reference="origin", keep_points=10**6)
     again = replay.observe(kept[:, :2], 2 * kept[:, 2].astype(int) - 1)
     assert again.scores is not None
     assert np.array_equal(again.scores, np.concatenate([answer.scores for *_, answer in answers]))
@@ -70,7 +70,7 @@ def test_what_is_sent_through_a_line_that_loses_replies_is_learned_exactly_once(
         Client(proxy.url, retry=OFTEN) as client,
         Client(running.url) as direct,
     ):
-        session = client.sessions.open(dimension=2, keep_points=10**6)
+        session = client.sessions.open(dimension=2, reference="origin", keep_points=10**6)
         with ThreadPoolExecutor(THREADS) as pool:
             sent = list(pool.map(lambda seed: send(session, seed), range(THREADS)))
         assert proxy.drawn["lose"] + proxy.drawn["half"] > 20
@@ -87,7 +87,7 @@ def test_the_same_without_threads(running: Running) -> None:
 
     async def all_at_once(url: str) -> tuple[str, list[Any]]:
         async with AsyncClient(url, retry=OFTEN) as client:
-            session = await client.sessions.open(dimension=2, keep_points=10**6)
+            session = await client.sessions.open(dimension=2, reference="origin", keep_points=10**6)
             return session.id, await asyncio.gather(*(send(session, seed) for seed in range(THREADS)))
 
     with proxied(running.url, 2, **BAD) as proxy, Client(running.url) as direct:
@@ -106,7 +106,7 @@ def test_points_are_learned_twice_with_a_new_key_for_every_try(running: Running)
 
     with proxied(running.url, 3, **BAD) as proxy, httpx.Client(event_hooks={"request": [forget]}) as http:
         with Client(proxy.url, retry=OFTEN, http=http) as client, Client(running.url) as direct:
-            session = client.sessions.open(dimension=2, keep_points=10**6)
+            session = client.sessions.open(dimension=2, reference="origin", keep_points=10**6)
             sent = [send(session, 0)]
             with pytest.raises(AssertionError, match="lost or doubled"):
                 assert_exactly_once(direct, session.id, sent)
@@ -136,24 +136,24 @@ def test_all_else_is_done_once_too(running: Running, kind: str) -> None:
 
 def test_an_id_that_others_took_is_not_mistaken_for_a_lost_reply(running: Running) -> None:
     with proxied(running.url, 5, lose=1.0) as proxy, Client(running.url) as direct:
-        direct.sessions.open(dimension=2, id="theirs", curvature=2.0)
+        direct.sessions.open(dimension=2, reference="origin", id="theirs", curvature=2.0)
         with Client(proxy.url, retry=Retry(attempts=3, first=0.001)) as client:
             with pytest.raises(problems.Unreachable):
-                client.sessions.open(dimension=2, id="mine")
+                client.sessions.open(dimension=2, reference="origin", id="mine")
             proxy.fates = {"pass": 1.0}
             with pytest.raises(problems.SessionExists):
-                client.sessions.open(dimension=2, id="mine")  # another call: another session
+                client.sessions.open(dimension=2, reference="origin", id="mine")  # another call: another session
         assert direct.sessions.get("mine").info.observed == 0
     with proxied(running.url, 6, lose=0.5) as proxy, Client(proxy.url, retry=OFTEN) as client:
         for _ in range(10):
             with pytest.raises(problems.SessionExists):
-                client.sessions.open(dimension=2, id="theirs")
+                client.sessions.open(dimension=2, reference="origin", id="theirs")
 
 
 def test_what_is_late_is_asked_for_again_and_learned_once(running: Running) -> None:
     with proxied(running.url, 8, delay=0.4, late=0.6) as proxy, Client(running.url) as direct:
         with Client(proxy.url, timeout=0.3, retry=Retry(attempts=50, first=0.01, longest=0.1)) as client:
-            session = client.sessions.open(dimension=2, keep_points=10**6)
+            session = client.sessions.open(dimension=2, reference="origin", keep_points=10**6)
             sent = [(X, y, session.observe(X, y)) for X, y in batches(7, 12)]
         assert proxy.drawn["delay"] > 2
         assert_exactly_once(direct, session.id, [sent])
@@ -161,7 +161,7 @@ def test_what_is_late_is_asked_for_again_and_learned_once(running: Running) -> N
 
 def test_events_come_each_once_in_order_however_the_line_is_cut(running: Running, kind: str) -> None:
     with proxied(running.url, 8, refuse=0.2, cut=0.7) as proxy, Client(running.url) as direct:
-        session = direct.sessions.open(dimension=2)
+        session = direct.sessions.open(dimension=2, reference="origin")
         peace: Any = (lambda seconds: None) if kind == "sync" else (lambda seconds: asyncio.sleep(0))
         with made(kind, proxy.url, retry=Retry(attempts=1000, first=0), sleep=peace) as client:
             events = client.sessions.get(session.id).events(after="0-0")
@@ -181,7 +181,7 @@ def test_events_come_each_once_in_order_however_the_line_is_cut(running: Running
 
 def test_events_that_are_kept_no_more_are_told_as_a_reset(running: Running, kind: str) -> None:
     with made(kind, running.url) as client:
-        session = client.sessions.open(dimension=2, keep_points=1)
+        session = client.sessions.open(dimension=2, reference="origin", keep_points=1)
         session.observe([0.1, 0.2], 1)
         first = session.events(after="0-0")
         seen = next(first)
@@ -201,7 +201,7 @@ def test_events_that_are_kept_no_more_are_told_as_a_reset(running: Running, kind
 def test_a_session_that_ended_while_its_client_was_away_is_told(running: Running) -> None:
     with proxied(running.url, 10, cut=1.0) as proxy, Client(running.url) as direct:
         proxy.cut = 100
-        session = direct.sessions.open(dimension=2)
+        session = direct.sessions.open(dimension=2, reference="origin")
         with Client(proxy.url, retry=OFTEN, sleep=lambda seconds: session.end()) as client:
             proxy.fates = {"pass": 1.0}
             handle = client.sessions.get(session.id)
@@ -232,7 +232,7 @@ def test_a_dead_service_is_named_after_the_retries(kind: str) -> None:
 def test_a_service_that_comes_back_is_found(running: Running) -> None:
     port, opened = free_port(), list[Session]()
     with Client(f"http://127.0.0.1:{port}", retry=Retry(attempts=30, first=0.05, longest=0.1)) as client:
-        waiting = threading.Thread(target=lambda: opened.append(client.sessions.open(dimension=2)))
+        waiting = threading.Thread(target=lambda: opened.append(client.sessions.open(dimension=2, reference="origin")))
         waiting.start()
         time.sleep(0.3)
         with proxied(running.url, 11, port=port):
@@ -243,7 +243,7 @@ def test_a_service_that_comes_back_is_found(running: Running) -> None:
 def test_a_worker_and_the_store_are_killed_and_nobody_notices(mortal: Running) -> None:
     """Nothing is lost, so nothing goes backwards: the epoch grows, and every thread sees it grow"""
     with Client(mortal.url, retry=Retry(attempts=200, longest=0.2)) as client, ThreadPoolExecutor(THREADS) as pool:
-        session = client.sessions.open(dimension=2, keep_points=10**6)
+        session = client.sessions.open(dimension=2, reference="origin", keep_points=10**6)
         sending = [pool.submit(send, session, seed) for seed in range(THREADS)]
         kill_when(session, 100, mortal.worker_pids[0])
         kill_when(session, 1500, mortal.store_pid)

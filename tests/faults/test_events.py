@@ -98,7 +98,12 @@ def run(
     """Two listeners at once would only repeat each other: one, with a temper"""
     sid = f"events-{uuid4().hex}"
     with httpx.Client(base_url=running.url, timeout=15) as http:
-        retry(lambda: http.post("/sessions", json={"id": sid, "dimension": 2, "keep_points": keep_points}), 201)
+        retry(
+            lambda: http.post(
+                "/sessions", json={"id": sid, "dimension": 2, "reference": "origin", "keep_points": keep_points}
+            ),
+            201,
+        )
         listener = Listener(running, sid, 7, pause)
         with ThreadPoolExecutor(WRITERS + 1) as aside:
             listening_ = aside.submit(listener.listen)

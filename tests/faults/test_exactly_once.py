@@ -135,7 +135,7 @@ def short_gate(folder: Path, seed: int) -> bool:
 def assert_one_client_is_served(running: Running) -> None:
     """Whatever was taken out, it takes two to go wrong"""
     with httpx.Client(base_url=running.url, timeout=30) as http:
-        http.post("/sessions", json={"id": "alone", "dimension": 2}).raise_for_status()
+        http.post("/sessions", json={"id": "alone", "dimension": 2, "reference": "origin"}).raise_for_status()
         for number in range(10):
             body, key = {"point": [0.1, 0.2], "label": 1}, {"Idempotency-Key": str(number)}
             http.post("/sessions/alone/observe", json=body, headers=key).raise_for_status()

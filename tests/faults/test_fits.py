@@ -84,7 +84,7 @@ SHORT, LONG = points(100), points(60_000)  # with reference=cv the long one take
 
 def submitted(http: httpx.Client, rows: Array = SHORT, **fields: Any) -> tuple[str, str]:
     """The session and the fit"""
-    sid = http.post("/sessions", json={"dimension": 2, **fields}).json()["id"]
+    sid = http.post("/sessions", json={"dimension": 2, "reference": "origin", **fields}).json()["id"]
     how = {"reference": "cv"} if rows is LONG else {}
     answer = http.post(f"/sessions/{sid}/fits", content=rows.tobytes(), params=how, headers={"content-type": RAW})
     assert answer.status_code == 202, answer.text

@@ -824,7 +824,7 @@ def test_the_block_of_an_import_is_removed(server: EmbeddedServer, store: redis.
 
 
 def test_events_do_not_read_blocks(http: httpx.Client, running: Running) -> None:
-    sid = http.post("/sessions", json={"dimension": D}).json()["id"]
+    sid = http.post("/sessions", json={"dimension": D, "reference": "origin"}).json()["id"]
     raw = {"Content-Type": "application/octet-stream"}
     assert http.post(f"/sessions/{sid}/observe", content=rows_of(NEW).tobytes(), headers=raw).status_code == 200
     with redis.Redis.from_url(running.redis_url) as store:
@@ -847,7 +847,9 @@ def test_one_worker_reads_for_all_its_event_streams(tmp_path: Path) -> None:
         store = open_streams.enter_context(redis.Redis.from_url(running.redis_url))
         limits = httpx.Limits(max_connections=STREAMS + 1)
         http = open_streams.enter_context(httpx.Client(base_url=running.url, timeout=30, limits=limits))
-        sids = [http.post("/sessions", json={"dimension": D}).json()["id"] for _ in range(STREAMS)]
+        sids = [
+            http.post("/sessions", json={"dimension": D, "reference": "origin"}).json()["id"] for _ in range(STREAMS)
+        ]
         streams = [open_streams.enter_context(listening(http, sid)) for sid in sids]
         assert {spoken(events, 1)[0].name for events in streams} == {"reset"}
         deadline = time.monotonic() + 10

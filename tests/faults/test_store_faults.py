@@ -37,7 +37,7 @@ LARGE = 4_000  # points that the log has in a block of their own
 
 def open_session(http: httpx.Client, **fields: Any) -> str:
     sid = f"faults-{uuid4().hex}"
-    assert http.post("/sessions", json={"id": sid, "dimension": 2, **fields}).status_code == 201
+    assert http.post("/sessions", json={"id": sid, "dimension": 2, "reference": "origin", **fields}).status_code == 201
     assert observe(http, sid, LEARNED, key="learned").status_code == 200
     return sid
 
@@ -139,7 +139,7 @@ def test_a_store_that_refuses_is_not_half_written(
         require_problem(observe(http, sid, NEXT), 503, slug)
         require_problem(observe_many(http, sid, key="many"), 503, slug)
     fresh = f"faults-{uuid4().hex}"
-    require_problem(http.post("/sessions", json={"id": fresh, "dimension": 2}), 503, slug)
+    require_problem(http.post("/sessions", json={"id": fresh, "dimension": 2, "reference": "origin"}), 503, slug)
     assert http.get(f"/sessions/{fresh}").status_code == 404
     assert [(views(http, sid), stored(store, sid)) for sid in sessions] == before
     assert http.get("/sessions").json() == listed
@@ -152,7 +152,7 @@ def test_a_store_that_refuses_is_not_half_written(
         assert answer.json()["session"]["observed"] == 5
         assert observe(http, sid, NEXT, key="again").headers["idempotency-replayed"] == "true"
         assert observe_many(http, sid, key="many").json()["session"]["observed"] == 5 + LARGE
-    assert http.post("/sessions", json={"id": fresh, "dimension": 2}).status_code == 201
+    assert http.post("/sessions", json={"id": fresh, "dimension": 2, "reference": "origin"}).status_code == 201
 
 
 def test_a_session_ends_in_a_full_store(http: httpx.Client, sessions: list[str], full: None) -> None:
@@ -183,7 +183,9 @@ def test_damage_hurts_its_own_session_only(
 ) -> None:
     other = open_session(http)
     sid = f"faults-{uuid4().hex}"
-    assert http.post("/sessions", json={"id": sid, "dimension": 2}).status_code == 201  # and no worker knows it yet
+    assert (
+        http.post("/sessions", json={"id": sid, "dimension": 2, "reference": "origin"}).status_code == 201
+    )  # and no worker knows it yet
     good, healthy = store.hget(state_key(sid), field), views(http, other)
     assert isinstance(good, bytes)
     store.hset(state_key(sid), field, damaged(good))
@@ -192,7 +194,7 @@ def test_damage_hurts_its_own_session_only(
     assert observe(http, other, NEXT).status_code == 200
     listed = [each["id"] for each in http.get("/sessions").json()["sessions"]]
     assert other in listed and (sid in listed) == (field not in ("spec", "head"))  # all that the list reads
-    assert http.post("/sessions", json={"id": sid, "dimension": 2}).status_code == 409
+    assert http.post("/sessions", json={"id": sid, "dimension": 2, "reference": "origin"}).status_code == 409
 
     store.hset(state_key(sid), field, good)
     assert http.get(f"/sessions/{sid}").json()["observed"] == 0  # whoever mends the bytes has the session again
@@ -215,7 +217,7 @@ def require_corrupt(http: httpx.Client, sid: str, dimension: int = 2) -> None:
 def large(http: httpx.Client) -> str:
     """A session whose learner is stored now and then, and replayed from the log in between"""
     sid = f"large-{uuid4().hex}"
-    session = {"id": sid, "dimension": 40, "algorithm": "second_order"}
+    session = {"id": sid, "dimension": 40, "reference": "origin", "algorithm": "second_order"}
     assert http.post("/sessions", json=session).status_code == 201
     rows = np.random.default_rng(1).uniform(-0.1, 0.1, (80, 40))
     for at in range(0, 80, 2):
@@ -368,7 +370,7 @@ def test_without_a_store_everything_is_503_until_it_is_back(tmp_path: Path) -> N
             http.get(f"/sessions/{sid}/model"),
             http.get(f"/sessions/{sid}/predict?x=0,0"),
             http.get("/sessions"),
-            http.post("/sessions", json={"dimension": 2}),
+            http.post("/sessions", json={"dimension": 2, "reference": "origin"}),
             http.delete(f"/sessions/{sid}"),
             http.get("/health/ready"),
         ):
@@ -404,7 +406,7 @@ def test_a_restart_keeps_what_was_and_what_is_gone(tmp_path: Path) -> None:
         assert int(http.get(f"/sessions/{kept[0]}").headers["horocycle-epoch"]) > int(epoch)
         for answer in (http.get(f"/sessions/{ended}"), http.delete(f"/sessions/{ended}"), observe(http, ended, NEXT)):
             require_problem(answer, 410, "session-gone")
-        assert http.post("/sessions", json={"id": ended, "dimension": 2}).status_code == 409
+        assert http.post("/sessions", json={"id": ended, "dimension": 2, "reference": "origin"}).status_code == 409
         require_problem(observe(http, damaged, NEXT), 500, "state-corrupt")
         require_problem(http.get(f"/sessions/{damaged}/model"), 500, "state-corrupt")
         assert {each["id"] for each in http.get("/sessions").json()["sessions"]} == {*kept, damaged}

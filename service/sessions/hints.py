@@ -1,0 +1,69 @@
+"""What goes wrong with a session, a sentence each, with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from service.learners.contract import full_matrices
+from service.sessions.records import Loaded, Status
+
+#: From how many points on anything is said, and of how many a switch of labels must be expected.
+ENOUGH, EXPECTED = 200, 50
+#: How much better than the most frequent class a session must be, in parts of what is left to the best possible.
+BETTER = 0.2
+#: Labels come sorted if they switch less often than in this part of what chance would have them do.
+SORTED = 0.2
+
+
+def hints(loaded: Loaded) -> list[str]:
+    return [*_sorted(loaded), *_no_better(loaded), *_diagonal(loaded)]
+
+
+def _sorted(loaded: Loaded) -> Iterator[str]:
+    """Independent labels with shares p_k switch in n(1 − Σp_k²) of n points"""
+    shares, n = _shares(loaded), loaded.tally.seen
+    expected = n * (1 - sum(share * share for share in shares.values()))
+    if n >= ENOUGH and expected >= EXPECTED and loaded.tally.switches < SORTED * expected:
+        yield (
+            f"The labels come sorted: {loaded.tally.switches} of {n} points had another label than the one before;"
+            f" in a random order some {expected:.0f} would have. Shuffle the stream, or the counts tell little."
+        )
+
+
+def _no_better(loaded: Loaded) -> Iterator[str]:
+    tally, shares, spec = loaded.tally, _shares(loaded), loaded.spec
+    if tally.window_size < ENOUGH or loaded.status == Status.WARMING or len(shares) < 2:
+        return
+    j = max(shares, key=lambda each: shares[each])
+    right = 1 - tally.window_mistakes / tally.window_size
+    if right >= shares[j] + BETTER * (1 - shares[j]):
+        return
+    if spec.features != "hemisphere" and spec.algorithm not in ("gaussian", "strategic"):
+        remedy = (
+            "A hyperplane a class through one point cannot cut out clusters: fork it as"
+            f' {{"fork": {{"session": "{spec.id}", "algorithm": "auto"}}}}, or open a session without a reference.'
+        )
+    elif tally.alarms and not spec.restart:
+        remedy = f'The stream has changed, last at point {tally.last_alarm}: open it with "on_drift": "restart".'
+    else:
+        remedy = "Look whether the labels belong to these points, and whether the embedding tells the classes apart."
+    yield (
+        f"Of the newest {tally.window_size} predictions {right:.0%} were right; always saying {spec.labels[j]!r} would"
+        f" be right for {shares[j]:.0%}. {remedy}"
+    )
+
+
+def _diagonal(loaded: Loaded) -> Iterator[str]:
+    spec = loaded.spec
+    if spec.kind in ("softmax", "gaussian", "auto") and not full_matrices(spec.dimension, spec.classes):
+        yield (
+            f"With {spec.classes} classes in {spec.dimension} dimensions only the diagonals of its matrices are kept,"
+            " which ignores how coordinates go together; fewer dimensions, if they hold the structure, do better."
+        )
+
+
+def _shares(loaded: Loaded) -> dict[int, float]:
+    """Of each class that was seen"""
+    counts = {i: sum(row.values()) for i, row in loaded.confusion.rows.items()}
+    total = sum(counts.values())
+    return {i: count / total for i, count in counts.items()}
