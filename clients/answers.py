@@ -55,12 +55,7 @@ class SessionInfo:
     dimension: int
     curvature: float
     reference: Any  # a point, one a class, how it is being learned, or none
-    features: str  # hemisphere, lift, tangent or hyperboloid
     labels: tuple[Label, ...]
-    average: bool | None  # whether the averaged rule answers
-    members: list[str] | None  # auto: those that vote
-    refit: str | None  # softmax: doubling or none
-    drift: dict[str, Any]
     a: float | None
     budget: float | dict[str, Any] | None
     keep_points: int
@@ -73,6 +68,11 @@ class SessionInfo:
     created_at: str
     progress: float | None = None  # of a fork that is replaying: 0 to 1
     failure: dict[str, Any] | None = None  # of one that failed: the problem
+    features: str | None = None  # hemisphere, lift, tangent or hyperboloid
+    average: bool | None = None  # whether the averaged rule answers
+    members: list[str] | None = None  # auto: those that vote
+    refit: str | None = None  # softmax: doubling or none
+    drift: dict[str, Any] = field(default_factory=dict)
     hints: list[str] = field(default_factory=list)  # what goes wrong, with its remedy; not in lists
 
     @classmethod
@@ -253,13 +253,13 @@ class Model:
     curvature: float
     labels: tuple[Label, ...]
     reference: Array | None
-    features: str  # what the weights are for: lift, tangent, hyperboloid or hemisphere
     weights: Any  # an array, K rows for K > 2 labels; None: see classes (gaussian) or members (auto)
     sigma: float | Array | None
     budget: float | None
     threshold: float | None
     updates: int
     version: int
+    features: str | None = None  # what the weights are for: lift, tangent, hyperboloid or hemisphere
     classes: list[dict[str, Any]] | None = None  # gaussian: a wrapped normal a class
     members: list[dict[str, Any]] | None = None  # auto: the models that vote, each with its weight
     document: Document = field(repr=False, default_factory=dict)  # as it came
@@ -279,11 +279,21 @@ class Model:
 
 
 @dataclass(frozen=True)
+class ErrorRate:
+    """The mean error rate is between low and high, with probability `level` at all times at once"""
+
+    estimate: float | None
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True)
 class Certificate:
     """Mistakes so far beside the proven bounds. For K > 2 labels every class has a proof of its own."""
 
     updates: int
-    radius: float
+    radius: float | None  # of lifted points; without a reference point there is none
     margin: float | None
     bound: float | None
     largest_margin: float | None
@@ -293,11 +303,21 @@ class Certificate:
     mistakes: int | None = None
     observed: int | None = None
     classes: tuple[Certificate, ...] | None = None
+    error_rate: ErrorRate | None = None
+    vote: dict[str, Any] | None = None  # of auto: mistakes of the vote, their bound, the members' mistakes
+    hinge: dict[str, float] | None = None  # with loss="hinge": a bound without a margin
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, document: Document) -> Certificate:
         classes = document.get("classes")
-        return build(cls, document, classes=None if classes is None else tuple(build(cls, each) for each in classes))
+        return build(
+            cls,
+            document,
+            classes=None if classes is None else tuple(build(cls, each) for each in classes),
+            error_rate=build(ErrorRate, document["error_rate"]),
+            notes=tuple(document["notes"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -327,8 +347,9 @@ class MistakeLog:
 class Drift:
     alarms: int
     last_alarm: int | None
-    statistic: float
-    threshold: float
+    window: int = 0  # points that are looked back on
+    sensitivity: float | None = None
+    on_drift: str | None = None  # alarm or restart
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,6 +365,10 @@ class Metrics:
     classes: tuple[ClassMetrics, ...]
     log: MistakeLog
     drift: Drift
+    members: list[dict[str, Any]] | None = None  # auto: those that vote, side by side
+    log_loss: float | None = None  # of learners with probabilities
+    calibration_error: float | None = None
+    hints: list[str] = field(default_factory=list)  # what goes wrong, with its remedy
 
     @classmethod
     def read(cls, document: Document) -> Metrics:

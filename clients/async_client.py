@@ -255,9 +255,10 @@ class AsyncSession:
         """Accuracy so far and in a window, confusion matrix, mistakes over time, drift"""
         return await self._client.run(self._calls.metrics())
 
-    async def certificate(self, margin: float | str | None = None) -> Certificate:
-        """The mistakes so far beside the proven bounds, for a margin that some classifier has"""
-        return await self._client.run(self._calls.certificate(margin))
+    async def certificate(self, margin: float | str | None = None, *, loss: str | None = None) -> Certificate:
+        """The mistakes so far beside the proven bounds, for a margin that some classifier has ("best": the retained
+        points' own); `loss="hinge"`: bounds that need no margin"""
+        return await self._client.run(self._calls.certificate(margin, loss))
 
     async def events(self, after: str | Event | None = None, *, silence: float = SILENCE) -> AsyncGenerator[Event]:
         """Server-sent events as they happen, until the session ends (`Ended`) or you leave the loop.
@@ -322,9 +323,9 @@ class AsyncSession:
         """The session's fits, newest first"""
         return [AsyncFit(self._client, self._calls, info) for info in await self._client.run(self._calls.fits())]
 
-    async def promote(self, fit: str | AsyncFit) -> SessionInfo:
-        """Restart the online learner from a fit's weights"""
-        return await self._client.run(self._calls.promote(fit.id if isinstance(fit, AsyncFit) else fit))
+    async def promote(self, fit: str | AsyncFit, *, member: str | None = None) -> SessionInfo:
+        """Restart the online learner, or a `member` of auto's vote, from a fit, as which it then answers"""
+        return await self._client.run(self._calls.promote(fit.id if isinstance(fit, AsyncFit) else fit, member))
 
 
 class AsyncFit:

@@ -107,7 +107,7 @@ class Recipe(TypedDict, total=False):
     margin: str  # soft, hard
     loss: str  # hinge, squared_hinge
     C: float
-    features: str  # tangent, lift, hyperboloid
+    features: str  # hemisphere, hyperboloid, tangent, lift
     reference: Any  # session, hull, closest, lorentz, cv, a point, or one a class
     probabilities: bool
 
@@ -275,8 +275,9 @@ class SessionCalls:
         request = self._request("GET", "/metrics")
         return self.channel.ask(request, lambda answer: Metrics.read(answer.json()), self.marks)
 
-    def certificate(self, margin: float | str | None) -> Call[Certificate]:
+    def certificate(self, margin: float | str | None, loss: str | None = None) -> Call[Certificate]:
         params = {} if margin is None else {"margin": margin if isinstance(margin, str) else repr(float(margin))}
+        params |= {} if loss is None else {"loss": loss}
         request = self._request("GET", "/certificate", params=params)
         return self.channel.ask(request, lambda answer: Certificate.read(answer.json()), self.marks)
 
@@ -369,8 +370,9 @@ class SessionCalls:
             if not error.doubtful:
                 raise
 
-    def promote(self, fit: str) -> Call[SessionInfo]:
-        request = self._keyed("/promote", dump({"fit": fit}), JSON, None)
+    def promote(self, fit: str, member: str | None = None) -> Call[SessionInfo]:
+        body = {"fit": fit} if member is None else {"fit": fit, "member": member}
+        request = self._keyed("/promote", dump(body), JSON, None)
         self.info = yield from self.channel.ask(request, _info, self.marks)
         return self.info
 

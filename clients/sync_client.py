@@ -258,9 +258,10 @@ class Session:
         """Accuracy so far and in a window, confusion matrix, mistakes over time, drift"""
         return self._client.run(self._calls.metrics())
 
-    def certificate(self, margin: float | str | None = None) -> Certificate:
-        """The mistakes so far beside the proven bounds, for a margin that some classifier has"""
-        return self._client.run(self._calls.certificate(margin))
+    def certificate(self, margin: float | str | None = None, *, loss: str | None = None) -> Certificate:
+        """The mistakes so far beside the proven bounds, for a margin that some classifier has ("best": the retained
+        points' own); `loss="hinge"`: bounds that need no margin"""
+        return self._client.run(self._calls.certificate(margin, loss))
 
     def events(self, after: str | Event | None = None, *, silence: float = SILENCE) -> Generator[Event]:
         """Server-sent events as they happen, until the session ends (`Ended`) or you leave the loop.
@@ -325,9 +326,9 @@ class Session:
         """The session's fits, newest first"""
         return [Fit(self._client, self._calls, info) for info in self._client.run(self._calls.fits())]
 
-    def promote(self, fit: str | Fit) -> SessionInfo:
-        """Restart the online learner from a fit's weights"""
-        return self._client.run(self._calls.promote(fit.id if isinstance(fit, Fit) else fit))
+    def promote(self, fit: str | Fit, *, member: str | None = None) -> SessionInfo:
+        """Restart the online learner, or a `member` of auto's vote, from a fit, as which it then answers"""
+        return self._client.run(self._calls.promote(fit.id if isinstance(fit, Fit) else fit, member))
 
 
 class Fit:

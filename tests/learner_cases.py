@@ -61,6 +61,20 @@ CASES = {
     "one vs rest, promoted": Case(
         one_vs_rest, lambda: one_vs_rest.init([perceptron.init(k * P3, w=W3[k]) for k in range(3)]), (0, 1, 2)
     ),
+    "one vs rest, scaled": Case(
+        one_vs_rest,
+        lambda: one_vs_rest.init(
+            [perceptron.init(k * P3, w=W3[k]) for k in range(3)], scale=[1.0, -2.0, 0.5], offset=[0.1, 0, -1]
+        ),
+        (0, 1, 2),
+    ),
+    "one vs rest, scaled, tangent": Case(
+        one_vs_rest,
+        lambda: one_vs_rest.init(
+            [second_order.init(k * P3, w=W3[k]) for k in range(3)], scale=[1, 2, 3], offset=[0, 0.5, -1], tangent=True
+        ),
+        (0, 1, 2),
+    ),
     "one vs rest, hyperboloid": Case(one_vs_rest, lambda: one_vs_rest.init([hyperboloid.init(3)] * 3), (0, 1, 2)),
     "hemisphere, first order": Case(hemisphere, lambda: hemisphere.init(3, a=math.inf)),
     "hemisphere, last iterate": Case(hemisphere, lambda: hemisphere.init(3, a=math.inf, average=False)),
@@ -96,7 +110,7 @@ PERCEPTRONS = (perceptron, second_order, strategic, hyperboloid, one_vs_rest)
 LAST_ITERATES = [
     case
     for name, case in CASES.items()
-    if case.learner in PERCEPTRONS or ("last iterate" in name and len(case.classes) == 2)
+    if (case.learner in PERCEPTRONS and "scaled" not in name) or ("last iterate" in name and len(case.classes) == 2)
 ]
 
 

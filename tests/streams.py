@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from service import geometry as g
 from service.geometry import Array
-from tests.strategies import points
+from tests.strategies import directions, points
 
 Signs = NDArray[np.int8]
 
@@ -21,6 +21,15 @@ def separable(
     side = g.signed_distance(p, w, X, c=c)
     keep = np.abs(side) >= margin
     return X[keep][:n], np.where(side >= 0, 1, -1).astype(np.int8)[keep][:n], w
+
+
+def separated_on_the_hemisphere(rng: np.random.Generator, n: int, d: int, gamma: float) -> tuple[Array, Signs]:
+    """Points whose φ is at least γ from a plane through 0, and their sides"""
+    u = directions(rng, 1, d + 2)[0]
+    X = points(rng, 8 * n, d, 5.0)
+    side = g.hemisphere(X) @ u
+    keep = np.abs(side) >= gamma
+    return X[keep][:n], np.where(side >= 0, 1, -1).astype(np.int8)[keep][:n]
 
 
 def flipped(rng: np.random.Generator, y: Signs, share: float = 0.3) -> Signs:

@@ -18,14 +18,19 @@ from numba.core.dispatcher import Dispatcher
 
 import service
 from service.app import create_app
-from service.learners import loops
+from service.learners import drift, loops
 from service.process.private_store import EmbeddedServer
 from service.settings import Settings
 
 ROOT = Path(service.__file__).parent.parent
 WALK = (ROOT / "docs/architecture.md").read_text().split("## The walk")[1].split("\n## ")[0]
 #: Compiled: machine code, of which the profiler hears too
-KERNELS = {("service/learners/loops.py", name) for name, each in vars(loops).items() if isinstance(each, Dispatcher)}
+KERNELS = {
+    (f"service/learners/{module.__name__.rpartition('.')[2]}.py", name)
+    for module in (loops, drift)
+    for name, each in vars(module).items()
+    if isinstance(each, Dispatcher)
+}
 
 Name = tuple[str, str]  # of the file, and in it
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import asdict, replace
 from typing import Any
 
 import httpx
@@ -15,12 +16,29 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from service import geometry as g
+from service.api.schemas import Certified, OpenSession
 from service.errors import InvalidParameter
 from service.geometry import Array
-from service.learners import LEARNERS, hyperboloid, perceptron, second_order, strategic
-from service.learners.certificates import certificate, largest_eigenvalue, radius
+from service.learners import (
+    LEARNERS,
+    auto,
+    confidence,
+    gaussian,
+    hemisphere,
+    hyperboloid,
+    learner_of,
+    one_vs_rest,
+    perceptron,
+    second_order,
+    softmax,
+    strategic,
+)
+from service.learners.certificates import certificate, largest_eigenvalue, leaves_the_ball, radius
+from service.sessions.certify import certified
+from service.sessions.records import Counters, Loaded
+from service.sessions.rows import Batch
 from tests.strategies import points
-from tests.streams import flipped, separable
+from tests.streams import flipped, rings, separable, separated_on_the_hemisphere
 
 EPS = float(np.finfo(np.float64).eps)
 P2 = np.array([0.2, -0.1])
@@ -91,8 +109,12 @@ def test_rounding_never_allows_fewer_updates_than_there_were(d: int) -> None:
         rng = np.random.default_rng(seed)
         p, x = points(rng, 2, d, 8.0)
         for first in (perceptron.init(p), strategic.init(p, budget=1e-9), second_order.init(p, a=1e-9)):
-            proof = certificate(learn(first, [x], [-1]), float(g.distance(p, x)))
+            state = learn(first, [x], [-1])
+            proof = certificate(state, float(g.distance(p, x)))
             assert proof.updates == 1
+            if isinstance(state, strategic.State) and leaves_the_ball(state):
+                assert proof.bound is None
+                continue
             assert proof.bound is not None
             assert 1 <= proof.bound
             if not isinstance(first, second_order.State):
@@ -153,7 +175,6 @@ def test_noise_disproves_a_margin(first: Any) -> None:
 
 def test_what_is_not_proven_is_none() -> None:
     X, y = [[0.3, 0.1], [-0.2, 0.5]], [-1, 1]
-    assert certificate(learn(second_order.init(P2, a=0.0), X, y), 0.1).bound is None
     assert certificate(learn(strategic.init(P2, budget=1.0, estimate=True), X, y), 0.1).bound is None
     assert certificate(learn(hyperboloid.init(2), X[:1], y[:1]), 0.1).bound is None
     assert certificate(learn(hyperboloid.init(2), X, y), 0.1).bound is not None
@@ -173,7 +194,7 @@ def test_a_learner_begun_from_weights_keeps_them_in_its_certificate() -> None:
         assert np.array_equal(state.start, first.start)
         assert state.k > 0
         assert start > 4
-        r, sinh = proof.radius, math.sinh(0.2)
+        r, sinh = radius(state), math.sinh(0.2)
         if isinstance(first, perceptron.State):
             assert proof.bound == pytest.approx((math.sinh(r) / sinh) ** 2 + 2 * start / sinh)
             moved = float(np.linalg.norm(state.w - state.start))
@@ -205,6 +226,7 @@ def test_lengths_are_in_the_units_of_the_curvature() -> None:
     one = certificate(learn(perceptron.init(P2), X, y), 0.2)
     four = certificate(learn(perceptron.init(P2 / 2, c=4.0), X / 2, y), 0.1)
     assert four.bound == pytest.approx(one.bound, rel=1e-12)
+    assert one.radius is not None
     assert four.radius == pytest.approx(one.radius / 2, rel=1e-12)
     assert one.largest_margin is not None
     assert four.largest_margin == pytest.approx(one.largest_margin / 2, rel=1e-12)
@@ -265,7 +287,9 @@ def test_the_best_margin_is_found_and_makes_the_bound_a_number(http: httpx.Clien
         assert told["updates"] <= told["bound"]
         assert told["disproved"] is False
     stated = http.get(f"/sessions/{sid}/certificate", params={"margin": repr(told["margin"])}).json()
-    assert {**stated, "points": 300, "whole_stream": True} == told
+    claims = ("moved them to" in note for note in told["notes"])  # best is of where agents went, not of where they were
+    assert any(claims) == (algorithm == "strategic")
+    assert {**stated, "points": 300, "whole_stream": True, "notes": told["notes"]} == told
 
 
 def test_the_best_margin_of_k_classes_is_one_a_class(http: httpx.Client) -> None:
@@ -337,3 +361,160 @@ def test_where_a_class_is_missing_its_label_is_named(http: httpx.Client) -> None
     for wrong in ("worst", "", "0", "-1", "nan"):
         answer = http.get(f"/sessions/{flat}/certificate", params={"margin": wrong})
         assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-parameter")
+
+
+# ------------------------------------------------------------------------------- what needs no margin
+
+
+def loaded(state: Any, X: Array, indices: Any, mistakes: int = 0, labels: tuple[Any, ...] = (-1, 1)) -> Loaded:
+    """A session of that learner which has observed these points"""
+    spec = OpenSession(dimension=2, labels=list(labels)).spec()
+    outcome = learner_of(state).observe(state, X, spec.targets(np.asarray(indices)))
+    updates = int(np.count_nonzero(outcome.updated))
+    counters = Counters(len(X), mistakes, updates, updates)
+    return Loaded(spec, 1, counters, outcome.state)
+
+
+def test_every_certificate_has_an_error_rate(http: httpx.Client) -> None:
+    """At all times at once: wider than 1.96 standard errors, and by the formula of `confidence`"""
+    rng = np.random.default_rng(3)
+    X, y, _ = separable(rng, 2000, P2, 0.05)
+    sid = observed(http, X, flipped(rng, y, 0.1) > 0, algorithm="perceptron", reference="origin")
+    told = http.get(f"/sessions/{sid}/certificate").json()
+    rate, p = told["error_rate"], told["mistakes"] / 2000
+    assert rate["estimate"] == p
+    assert (
+        rate["low"] < p - 1.96 * math.sqrt(p * (1 - p) / 2000) < p + 1.96 * math.sqrt(p * (1 - p) / 2000) < rate["high"]
+    )
+    assert rate == asdict(confidence.interval(2000, told["mistakes"]))
+    empty = http.post("/sessions", json={"dimension": 2}).json()["id"]
+    rate = http.get(f"/sessions/{empty}/certificate").json()["error_rate"]
+    assert (rate["estimate"], rate["low"], rate["high"]) == (None, 0.0, 1.0)
+
+
+def test_a_vote_is_certified_by_its_best_member() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rings(rng, 500, 4)
+    session = loaded(auto.default(2, classes=4), X, y, labels=("a", "b", "c", "d"))
+    told = certified(session, None)
+    vote, state = told["vote"], session.state
+    assert vote["mistakes"] == state.errors <= vote["bound"]
+    assert vote["bound"] == auto.bound(int(state.mistakes.min()), 3)
+    names = ["second_order", "softmax", "gaussian"]
+    assert vote["members"] == [
+        {"algorithm": name, "mistakes": int(m)} for name, m in zip(names, state.mistakes, strict=True)
+    ]
+    assert vote["best"] == names[int(state.mistakes.argmin())]
+    assert (told["bound"], told["classes"], told["radius"]) == (None, None, None)
+    assert any("needs no margin" in note for note in told["notes"])
+    with pytest.raises(InvalidParameter):
+        certified(session, -1.0)
+
+
+@pytest.mark.parametrize("learner", [softmax, gaussian])
+def test_where_nothing_is_proven_a_sentence_says_so(learner: Any) -> None:
+    X, y = rings(np.random.default_rng(0), 100, 3)
+    told = certified(
+        loaded(learner.init(2, classes=3), X, y, labels=(0, 1, 2)), 0.1, Batch(X, y), best=True, hinge=True
+    )
+    assert (told["bound"], told["largest_margin"], told["hinge"], told["vote"]) == (None, None, None, None)
+    assert any("error_rate" in note for note in told["notes"])
+    Certified.model_validate(told)
+
+
+@pytest.mark.parametrize("a", [1.0, math.inf])
+def test_the_margin_on_the_hemisphere_is_euclids(a: float) -> None:
+    """margin=best is the hard margin on φ: no other plane through 0 has a larger one"""
+    rng = np.random.default_rng(1)
+    X, y = separated_on_the_hemisphere(rng, 300, 2, 0.1)
+    indices = (y > 0).astype(np.int64)
+    told = certified(loaded(hemisphere.init(2, a=a), X, indices), None, Batch(X, indices), best=True)
+    F = y[:, None] * g.hemisphere(X)
+    assert 0.1 <= told["margin"] < math.sqrt(2)
+    tried = rng.normal(size=(20_000, 4))
+    assert (F @ tried.T / np.linalg.norm(tried, axis=1)).min(axis=0).max() <= told["margin"]
+    assert told["updates"] <= told["bound"]
+    assert told["margin"] <= told["largest_margin"]
+    if a == math.inf:
+        assert told["bound"] == pytest.approx(2 / told["margin"] ** 2)
+    assert any("γ" in note for note in told["notes"])
+
+
+def test_k_classes_on_the_hemisphere_have_a_proof_each() -> None:
+    X, y = rings(np.random.default_rng(2), 600, 3)
+    session = loaded(hemisphere.init(2, classes=3, a=math.inf), X, y, labels=("a", "b", "c"))
+    told = certified(session, None, Batch(X, y), best=True, hinge=True)
+    Certified.model_validate(told)
+    assert [each["label"] for each in told["classes"]] == ["a", "b", "c"]
+    for each, k in zip(told["classes"], session.state.k, strict=True):
+        assert each["updates"] == k <= each["hinge"]["bound"]
+        assert each["bound"] is None or k <= each["bound"]
+    assert told["hinge"]["bound"] == pytest.approx(sum(each["hinge"]["bound"] for each in told["classes"]))
+    assert told["updates"] <= told["hinge"]["bound"]
+
+
+def test_classes_that_nothing_separates_are_named() -> None:
+    X, y = rings(np.random.default_rng(2), 600, 3)
+    mixed = np.where(np.arange(600) % 7 == 0, np.where(y == 0, 1, np.where(y == 1, 0, y)), y)
+    labels = ("oak", "elm", "fir")
+    told = certified(loaded(hemisphere.init(2, classes=3), X, mixed, labels=labels), None, Batch(X, mixed), best=True)
+    [note] = [note for note in told["notes"] if "separates" in note]
+    assert "oak, elm" in note
+    assert "loss=hinge" in note
+    lifted = one_vs_rest.init([perceptron.init(np.zeros(2))] * 3)
+    told = certified(loaded(lifted, X, mixed, labels=labels), None, Batch(X, mixed), best=True)
+    [note] = [note for note in told["notes"] if "separates" in note]
+    assert "without a reference point" in note
+
+
+def test_the_hinge_bounds_need_the_whole_stream_and_a_start_at_nothing() -> None:
+    rng = np.random.default_rng(1)
+    X, y = separated_on_the_hemisphere(rng, 300, 2, 0.1)
+    y = flipped(rng, y, 0.1)
+    indices = (y > 0).astype(np.int64)
+    whole = loaded(hemisphere.init(2, a=1.0), X, indices)
+    told = certified(whole, None, Batch(X, indices), hinge=True)
+    assert whole.state.k[0] <= told["hinge"]["bound"] < 300
+    assert told["hinge"]["loss"] > 0
+    part = certified(whole, None, Batch(X[50:], indices[50:]), hinge=True)
+    assert part["hinge"] is None
+    assert any("250 of 300 points" in note for note in part["notes"])
+    promoted = loaded(hemisphere.init(2, W=[0.1, 1.0, 0.0, 0.0], points=50), X, indices)
+    restarted = replace(whole, counters=replace(whole.counters, observed=400))
+    for session, kept, says in (
+        (promoted, Batch(X, indices), "began from a fit"),
+        (restarted, Batch(np.vstack([X, X[:100]]), np.r_[indices, indices[:100]]), "began anew"),
+        (loaded(perceptron.init(P2), X, indices), Batch(X, indices), "without a reference point"),
+    ):
+        told = certified(session, None, kept, hinge=True)
+        assert told["hinge"] is None
+        assert any(says in note for note in told["notes"])
+
+
+def test_hinge_bounds_of_one_class_alone_are_those_of_a_constant() -> None:
+    X = points(np.random.default_rng(1), 100, 2, 5.0)
+    negative = np.zeros(100, dtype=np.int64)
+    for a in (math.inf, 1.0, 0.0):
+        session = loaded(hemisphere.init(2, a=a), X, negative)
+        assert certified(session, None)["hinge"] is None
+        told = certified(session, None, Batch(X, negative), hinge=True)
+        assert told["hinge"]["loss"] == 0
+        assert session.state.k[0] <= told["hinge"]["bound"]
+        assert told["hinge"]["bound"] == pytest.approx(2) or a < math.inf
+
+
+def test_a_strategic_learner_near_the_rim_has_no_bound_and_says_why(http: httpx.Client) -> None:
+    far = g.exp_map(np.zeros(2), np.array([[5.9, 0.0], [-5.9, 0.0]]))
+    sid = observed(http, far, [1, 0], algorithm="strategic", budget=3.0, reference="origin")
+    told = http.get(f"/sessions/{sid}/certificate?margin=0.1").json()
+    assert (told["bound"], told["paper_bound"]) == (None, None)
+    assert any("radius limit" in note for note in told["notes"])
+    near = observed(http, far / 2, [1, 0], algorithm="strategic", budget=3.0, reference="origin")
+    told = http.get(f"/sessions/{near}/certificate?margin=0.1").json()
+    assert told["bound"] is not None
+    assert not any("radius limit" in note for note in told["notes"])
+
+
+def test_a_loss_that_is_not_hinge_is_refused(http: httpx.Client) -> None:
+    sid = http.post("/sessions", json={"dimension": 2}).json()["id"]
+    assert http.get(f"/sessions/{sid}/certificate?loss=squared").status_code == 422

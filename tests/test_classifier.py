@@ -352,8 +352,11 @@ def test_a_prediction_is_the_sign_of_its_score_even_on_the_boundary(
 
 
 def same(left: Classifier, right: Classifier) -> bool:
-    numbers = all(np.array_equal(getattr(left, f), getattr(right, f)) for f in ("references", "weights", "platt"))
-    return numbers and (left.kind, left.features, left.c) == (right.kind, right.features, right.c)
+    numbers = all(
+        np.array_equal(getattr(left, f), getattr(right, f)) for f in ("references", "weights", "platt", "curvature")
+    )
+    names = ("kind", "features", "c", "points")
+    return numbers and all(getattr(left, name) == getattr(right, name) for name in names)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
@@ -367,8 +370,10 @@ def same(left: Classifier, right: Classifier) -> bool:
 )
 def test_unpack_undoes_pack(rng: np.random.Generator, rows: int, references: int, platt: int, d: int, c: float) -> None:
     sizes = ((references, d), (rows, d + 1), (platt, 2))
-    arrays = [rng.normal(size=size) * 10.0 ** rng.integers(-300, 300, size=size) for size in sizes]
-    classifier = Classifier("svm", "lift", c, *arrays)
+    each = (rng.normal(size=size) * 10.0 ** rng.integers(-300, 300, size=size) for size in sizes)
+    P, W, platt_ab = each
+    curvature = rng.normal(size=(rows, d, d))
+    classifier = Classifier("svm", "lift", c, P, W, platt_ab, points=rows, curvature=curvature)
     data = classifier.pack()
     assert same(Classifier.unpack(data), classifier)
     assert Classifier.unpack(data).pack() == data

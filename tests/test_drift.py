@@ -11,9 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.errors import StateCorrupt
-from service.learners import drift, gaussian
-from service.learners.drift import CLOCK, PER_LEVEL, SENSITIVITY, State
+from service.learners import gaussian
+from service.learners.drift import CLOCK, PER_LEVEL, SENSITIVITY
+from service.sessions import tally
+from service.sessions.tally import Tally
 from tests.streams import rings
+
+
+def looked_at(wrong: Any, delta: float = SENSITIVITY, before: Tally | None = None) -> tuple[Tally, list[int]]:
+    """The tally after these points, and the positions of alarms"""
+    found, alarms = tally.observe(before or Tally(), wrong, np.zeros(len(wrong), dtype=np.int64), delta)
+    return found, list(alarms)
 
 
 def textbook(wrong: Any, delta: float = SENSITIVITY) -> list[int]:
@@ -60,22 +68,22 @@ streams = st.builds(
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(streams)
 def test_it_agrees_with_the_textbook(wrong: Any) -> None:
-    assert drift.observe(State(), wrong).alarms.tolist() == textbook(wrong)
+    assert looked_at(wrong)[1] == textbook(wrong)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(streams, st.lists(st.integers(0, 1200), max_size=8))
 def test_a_batch_is_a_fold_however_it_is_cut(wrong: Any, cuts: list[int]) -> None:
-    whole = drift.observe(State(), wrong)
+    whole, raised = looked_at(wrong)
     for parts in (np.split(wrong, sorted(cuts)), np.split(wrong, len(wrong))):
-        state, alarms = State(), []
+        state, alarms = Tally(), list[int]()
         for part in parts:
-            found = drift.observe(state, part)
-            state = State.unpack(found.state.pack())
-            alarms += found.alarms.tolist()
-        assert state.pack() == whole.state.pack()
-        assert alarms == whole.alarms.tolist()
-    assert (whole.state.alarms, whole.state.seen) == (len(whole.alarms), len(wrong))
+            found, more = looked_at(part, before=state)
+            state = Tally.unpack(found.pack(), found.pack_log())
+            alarms += more
+        assert state.pack() == whole.pack()
+        assert alarms == raised
+    assert (whole.alarms, whole.seen) == (len(raised), len(wrong))
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.3, 0.5, 0.9])
@@ -83,7 +91,7 @@ def test_a_false_alarm_is_rare(rate: float) -> None:
     """400 streams of 5,000 points without drift: at most as many as δ says raise one, and one more"""
     rng, raised = np.random.default_rng(0), 0
     for _ in range(400):
-        raised += drift.observe(State(), rng.random(5000) < rate).state.alarms > 0
+        raised += looked_at(rng.random(5000) < rate)[0].alarms > 0
     assert raised <= 400 * SENSITIVITY + 1
 
 
@@ -94,7 +102,7 @@ def test_an_abrupt_rise_is_found_within_some_points(before: float, after: float,
     for seed in range(60):
         rng = np.random.default_rng(seed)
         wrong = np.concatenate([rng.random(10_000) < before, rng.random(500) < after])
-        alarms = drift.observe(State(), wrong).alarms
+        alarms = looked_at(wrong)[1]
         assert 0 < alarms[0] - 10_000 <= within
 
 
@@ -103,7 +111,7 @@ def test_a_slow_rise_is_found_too() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         wrong = rng.random(15_000) < np.interp(np.arange(15_000), [10_000, 15_000], [0.05, 0.25])
-        alarms = drift.observe(State(), wrong).alarms
+        alarms = looked_at(wrong)[1]
         assert 10_000 < alarms[0] < 12_500
 
 
@@ -111,16 +119,16 @@ def test_what_was_learned_hides_no_later_rise() -> None:
     """A learner that begins at 90 % errors and comes to 2 %: no alarm, its beginning forgotten, a rise to 20 % found"""
     rng = np.random.default_rng(1)
     wrong = np.concatenate([rng.random(300) < 0.9, rng.random(3000) < 0.02, rng.random(300) < 0.2])
-    state = drift.observe(State(), wrong[:3300]).state
+    state = looked_at(wrong[:3300])[0]
     assert state.alarms == 0
-    assert state.window < 3100
-    assert 3300 < drift.observe(State(), wrong).alarms[0] < 3400
+    assert state.drift_window < 3100
+    assert 3300 < looked_at(wrong)[1][0] < 3400
 
 
 def test_a_more_sensitive_one_is_sooner_and_more_often_wrong() -> None:
     rng = np.random.default_rng(2)
     wrong = rng.random(12_000) < np.where(np.arange(12_000) < 10_000, 0.1, 0.25)
-    keen, calm = (drift.observe(State(), wrong, delta).alarms for delta in (0.5, 1e-9))
+    keen, calm = (looked_at(wrong, delta)[1] for delta in (0.5, 1e-9))
     assert 10_000 < keen[0] < calm[0]
 
 
@@ -130,15 +138,15 @@ def test_every_label_flipped_at_point_10_000_is_found_within_20_points() -> None
     X, y = rings(rng, 11_000, 10)
     y[10_000:] = 9 - y[10_000:]
     outcome = gaussian.observe(gaussian.init(2, classes=10), X, y)
-    alarms = drift.observe(State(), outcome.scores.argmax(axis=1) != y).alarms
+    alarms = looked_at(outcome.scores.argmax(axis=1) != y)[1]
     assert 0 < alarms[0] - 10_000 <= 20
 
 
 def test_its_state_is_small_however_long_the_stream_and_damage_is_noticed() -> None:
     wrong = np.random.default_rng(4).random(300_000) < 0.3
-    state = drift.observe(State(), wrong).state
+    state = looked_at(wrong)[0]
     assert len(state.pack()) < 1000
-    assert state.window == 300_000
-    for damaged in (b"", state.pack()[:-1], state.pack() + b"\0", state.pack()[:25] + b"\xff" + state.pack()[26:]):
+    assert state.drift_window == 300_000
+    for damaged in (b"", state.pack()[:-1], state.pack() + b"\0", state.pack()[:174] + b"\xff" + state.pack()[175:]):
         with pytest.raises(StateCorrupt):
-            State.unpack(damaged)
+            Tally.unpack(damaged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 
 from service.errors import StateCorrupt
-from service.learners import LEARNERS, auto, decode, encode, one_vs_rest, perceptron
+from service.learners import LEARNERS, auto, decode, encode, one_vs_rest, perceptron, second_order
+from service.learners.certificates import certificate
 from service.learners.encoding import FORMAT
 from tests.learner_cases import CASES, Case, stream
 
@@ -51,13 +53,17 @@ def header(data: bytes) -> bytes:
     return data[24 : 24 + int.from_bytes(data[20:24], "little")]
 
 
-def forged(data: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
-    """The same bytes under another header, with a checksum that fits: damage that only the checks behind it see"""
+def forged(data: bytes, change: Callable[[dict[str, Any]], object], cut: int = 0) -> bytes:
+    """The same bytes under another header, less `cut` at the end, with a checksum that fits: damage that only the
+    checks behind it see"""
     head = json.loads(header(data))
     change(head)
     new = json.dumps(head).encode()
-    body = len(new).to_bytes(4, "little") + new + data[24 + len(header(data)) :]
-    return data[:4] + blake2b(body, digest_size=16).digest() + body
+    return signed(len(new).to_bytes(4, "little") + new + data[24 + len(header(data)) : len(data) - cut])
+
+
+def signed(body: bytes) -> bytes:
+    return b"HORO" + blake2b(body, digest_size=16).digest() + body
 
 
 STATE = perceptron.observe(perceptron.init([0.1, 0.2]), [[0.3, 0.1]], [-1]).state
@@ -109,7 +115,22 @@ def test_the_first_format_stays_what_it_was() -> None:
     numbers = struct.pack("<7dqd", 1, 0.5, 0.25, 1, 2, 0, 0, 3, 4)
     assert encode(state)[20:] == framed(f'{{"format":1,"learner":"perceptron",{fields}}}', numbers)
     both = f'{{"format":1,"learner":"one_vs_rest","members":[{one},{one}]}}'
-    assert encode(one_vs_rest.init([state, state]))[20:] == framed(both, numbers * 2)
+    assert equal(decode(signed(framed(both, numbers * 2))), one_vs_rest.init([state, state]))
+
+
+def test_a_state_from_before_a_field_came_is_read_with_its_default() -> None:
+    """Q of the second order came later: of an older state it is not known, so that nothing is claimed"""
+    state = second_order.observe(second_order.init([0.1, 0.2], a=0.0), [[0.3, 0.1]], [-1]).state
+    assert certificate(state, 0.1).bound is not None
+
+    def older(head: dict[str, Any]) -> None:
+        assert head["fields"].pop()[0] == "q"
+
+    data = forged(encode(state), older, cut=8)
+    read = decode(data)
+    assert math.isnan(read.q)
+    assert equal(replace(read, q=state.q), state)
+    assert certificate(read, 0.1).bound is None
 
 
 def test_a_vote_without_a_weight_for_each_member_is_refused() -> None:

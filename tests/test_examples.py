@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -53,6 +54,12 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 def document(fresh: httpx.Client) -> dict[str, Any]:
     found: dict[str, Any] = fresh.get("/openapi.json").json()
     return found
+
+
+def test_all_that_the_document_refers_to_is_in_it(document: dict[str, Any]) -> None:
+    """FitRequest, which no parameter is of, was not"""
+    names = set(re.findall(r'"\$ref": "#/components/schemas/([^"]+)"', json.dumps(document)))
+    assert {"FitRequest", "Problem"} <= names <= set(document["components"]["schemas"])
 
 
 def operation(document: dict[str, Any], method: str, path: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from service import geometry as g
 from service.geometry import Array
 from service.learners import hemisphere
 from tests.strategies import directions, points
-from tests.streams import flipped
+from tests.streams import flipped, separated_on_the_hemisphere
 
 EPS = 2.0**-52
 seeds = st.integers(0, 10**6)
@@ -180,15 +180,6 @@ def test_the_score_has_the_sign_of_the_product(seed: int, kind: int, size: float
 # ------------------------------------------------------------------------------ theorems
 
 
-def separated(rng: np.random.Generator, n: int, d: int, gamma: float) -> tuple[Array, NDArray[np.int8]]:
-    """Points whose φ is at least γ from a plane through 0, and their sides"""
-    u = directions(rng, 1, d + 2)[0]
-    X = points(rng, 8 * n, d, 5.0)
-    side = g.hemisphere(X) @ u
-    keep = np.abs(side) >= gamma
-    return X[keep][:n], np.where(side >= 0, 1, -1).astype(np.int8)[keep][:n]
-
-
 def until_clean(state: hemisphere.State, X: Array, y: Any) -> hemisphere.State:
     for _ in range(3000):
         outcome = hemisphere.observe(state, X, y)
@@ -202,7 +193,7 @@ def until_clean(state: hemisphere.State, X: Array, y: Any) -> hemisphere.State:
 @given(seed=seeds, gamma=st.sampled_from([0.05, 0.2, 0.5]), d=st.sampled_from([1, 2, 5]))
 def test_the_first_order_converges_within_two_over_the_square_of_its_margin(seed: int, gamma: float, d: int) -> None:
     """k ≤ 2/γ², and k γ ≤ ‖w‖ caps the margin"""
-    X, y = separated(np.random.default_rng(seed), 150, d, gamma)
+    X, y = separated_on_the_hemisphere(np.random.default_rng(seed), 150, d, gamma)
     state = until_clean(hemisphere.init(d, a=math.inf), X, y)
     k = int(state.k[0])
     assert k <= 2 / gamma**2
@@ -222,7 +213,7 @@ def test_the_first_order_bound_is_met() -> None:
 @given(seed=seeds, gamma=st.sampled_from([0.05, 0.2, 0.5]), a=st.sampled_from([1e-3, 1.0, 100.0]))
 def test_the_second_order_converges_within_its_bound(seed: int, gamma: float, a: float) -> None:
     """k ≤ √((a + λ_max) log det(A/a))/γ, and k γ ≤ ‖ξ‖"""
-    X, y = separated(np.random.default_rng(seed), 150, 3, gamma)
+    X, y = separated_on_the_hemisphere(np.random.default_rng(seed), 150, 3, gamma)
     state = until_clean(hemisphere.init(3, a=a), X, y)
     k, A = int(state.k[0]), state.factor[0].T @ state.factor[0]
     assert k <= math.sqrt(np.linalg.eigvalsh(A).max() * max(np.linalg.slogdet(A / a)[1], 0.0)) / gamma
@@ -233,7 +224,7 @@ def test_the_second_order_converges_within_its_bound(seed: int, gamma: float, a:
 @given(seed=seeds, gamma=st.sampled_from([0.05, 0.2, 0.5]))
 def test_the_pseudo_inverse_converges_within_its_bound(seed: int, gamma: float) -> None:
     """k γ ≤ √(λ_max Q), Q = Σ φᵀA_k⁺φ over the mistakes, A_k with the k-th of them in it"""
-    X, y = separated(np.random.default_rng(seed), 150, 2, gamma)
+    X, y = separated_on_the_hemisphere(np.random.default_rng(seed), 150, 2, gamma)
     state, A = hemisphere.init(2, a=0.0, average=False), np.zeros((4, 4))
     Q = 0.0
     for x, label in zip(X, y, strict=True):
@@ -252,7 +243,7 @@ def test_on_noise_the_updates_are_bounded_by_the_hinge_loss_of_any_rule(seed: in
     """First order: √k ≤ (R‖u‖ + √(R²‖u‖² + 4L_u))/2, R² = 2.
     Second: k ≤ L_u + √((a‖u‖² + Σ⟨u,φ⟩²) ln det(A/a)), the sum over the mistakes. The first breaks for the second."""
     rng = np.random.default_rng(seed)
-    X, y = separated(rng, 400, 3, 0.1)
+    X, y = separated_on_the_hemisphere(rng, 400, 3, 0.1)
     F = g.hemisphere(X)
     u = np.linalg.lstsq(F, y.astype(float), rcond=None)[0]
     u *= length / np.linalg.norm(u)

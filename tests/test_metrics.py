@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from service.api.schemas import OpenSession
-from service.learners import drift
+from service.sessions import tally
 from tests.opening import RAW, opened, raw
 from tests.sse import listening, spoken
 from tests.strategies import points
 
 
 def alarms_of(wrong: Any) -> list[int]:
-    found: list[int] = drift.observe(drift.State(), np.array(wrong, dtype=bool)).alarms.tolist()
-    return found
+    """tests/test_drift.py compares with the textbook"""
+    each = np.array(wrong, dtype=bool)
+    return list(tally.observe(tally.Tally(), each, each.astype(np.int64))[1])
 
 
 def share(part: Any, whole: Any) -> float | None:

@@ -7,8 +7,6 @@ origin, had 28, 22 and 19 % on them.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,10 +17,10 @@ from numpy.typing import NDArray
 from service import geometry as g
 from service.geometry import Array
 from tests.opening import RAW, opened, raw
+from tests.real_data import embedding
 from tests.streams import rings
 
 Labels = NDArray[np.int64]
-ROOT = Path(__file__).parents[1]
 
 
 def accuracy(http: httpx.Client, X: Array, y: Labels, size: int = 1000, **settings: Any) -> float:
@@ -40,18 +38,6 @@ def answers(http: httpx.Client, X: Array, y: Labels, size: int = 1000, **setting
         assert answer.status_code == 200, answer.text
         right += answer.json()["correct"]
     return np.array(right)
-
-
-def embedding(name: str, *parts: str) -> tuple[Array, Labels]:
-    file = f"shared/data/{name}_poincare_embedding.npz"
-    found = [folder / file for folder in (ROOT.parent, ROOT.parent.parent) if (folder / file).exists()]
-    if not found:
-        print(f"\nNO REAL DATA: {ROOT.parent / file} is not there, and is not tested", file=sys.__stderr__)
-        pytest.skip(f"{file} is not beside the project")
-    with np.load(found[0], allow_pickle=False) as data:
-        X, y = (np.concatenate([data[f"{axis}_{part}"] for part in parts]) for axis in "xy")
-    order = np.random.default_rng(0).permutation(len(y))
-    return np.ascontiguousarray(X[order]), np.unique(y, return_inverse=True)[1][order]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.errors import StateCorrupt
-from service.learners import drift
 from service.sessions import tally
 from service.sessions.tally import BLOCK, LOGGED, WINDOW, Tally
 
@@ -29,8 +28,7 @@ def folded(parts: Sequence[Any]) -> tuple[Tally, list[int], list[int]]:
 
 def same(a: Tally, b: Tally) -> bool:
     """Bit for bit, in memory and packed"""
-    named = [each.name for each in fields(Tally) if each.name != "drift"]
-    equal = [np.array_equal(getattr(a, name), getattr(b, name)) for name in named]
+    equal = [np.array_equal(getattr(a, each.name), getattr(b, each.name)) for each in fields(Tally)]
     return all(equal) and (a.pack(), a.pack_log()) == (b.pack(), b.pack_log())
 
 
@@ -59,7 +57,6 @@ def test_it_counts_what_counting_by_hand_counts(wrong: Any) -> None:
     assert state.window_mistakes == wrong[-WINDOW:].sum()
     assert log == [wrong[at : at + BLOCK].sum() for at in range(0, n - BLOCK + 1, BLOCK)]
     assert state.block == wrong[n - n % BLOCK :].sum()
-    assert alarms == drift.observe(drift.State(), wrong).alarms.tolist()
     assert (state.alarms, state.last_alarm) == (len(alarms), alarms[-1] if alarms else 0)
     assert state.switches == (wrong[1:] != wrong[:-1]).sum() and state.last_label == wrong[-1]
 

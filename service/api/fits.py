@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from hashlib import sha256
 from typing import Any
 
@@ -14,11 +15,12 @@ from service.api.bodies import IdempotencyKey, JsonRoute, once
 from service.api.bodies import idempotency_key as key_of
 from service.api.context import Context, context, stamp
 from service.api.formats import JSON, NPY, RAW, READING, load_json, media_type, read_labelled, reading
-from service.api.schemas import Fit, FitList, FitRequest, Promote, Session
+from service.api.schemas import Fit, FitList, FitRequest, Promote, Promoted
 from service.batch.classifier import Classifier
 from service.errors import InvalidRequest, MalformedBody, UnknownField
 from service.sessions import recipes, rows
 from service.sessions.changes import with_promotion
+from service.sessions.promotion import agreement
 from service.sessions.showing import shown
 from service.store.fit_queue import name_of
 
@@ -51,11 +53,9 @@ async def ask(
     how = reading({name: value for name, value in request.query_params.items() if name in READING})
     if told and (beside := next(iter(request.query_params), None)):
         raise InvalidRequest("fields come in a JSON body or in the query, not in both", parameter=beside)
-    asked = _asked(load_json(body) if told else _query(request))
-    fit, mark = (
-        name_of(key),
-        await asyncio.to_thread(_fingerprint, asked, f"{how}{kind}", b"" if kind == JSON else body),
-    )
+    fields = recipes.resolved(_asked(load_json(body) if told else _query(request)).model_dump(), loaded)
+    own = b"" if kind == JSON else body
+    fit, mark = name_of(key), await asyncio.to_thread(_fingerprint, fields, f"{how}{kind}", own)
     response.headers["Location"] = f"/sessions/{id}/fits/{fit}"
     if key is not None and await here.fits.known(id, fit, mark):
         response.headers["Idempotency-Replayed"] = "true"
@@ -65,7 +65,7 @@ async def ask(
         if kind == JSON
         else await asyncio.to_thread(read_labelled, body, kind, spec, how)
     )
-    job = recipes.job(asked.model_dump(), loaded, points, here.settings.fit_points)
+    job = recipes.job(fields, loaded, points, here.settings.fit_points)
     if not await here.fits.submit(id, fit, mark, job, rows.pack(points), ttl=spec.ttl_seconds or 0):
         response.headers["Idempotency-Replayed"] = "true"
     return await here.fits.look(id, fit)
@@ -92,19 +92,22 @@ async def cancel(id: str, fit: str, request: Request) -> None:
 promotion = APIRouter(tags=["fits"], dependencies=[Depends(stamp)], route_class=JsonRoute)
 
 
-@promotion.post(
-    "/sessions/{id}/promote", response_model=Session, summary="Start the online learner from a fit's weights"
-)
+@promotion.post("/sessions/{id}/promote", response_model=Promoted, summary="Start the online learner from a fit")
 async def promote(id: str, body: Promote, request: Request, idempotency_key: IdempotencyKey = None) -> dict[str, Any]:
-    """The learner begins anew at the fit's reference point, with its weights: updates restart, the version grows. Its
-    certificates keep the weights it began with."""
+    """The learner begins anew from the fit, and answers as the fit does: updates restart, the version grows. Of `auto`
+    a member does. Its certificates keep the weights it began with. A fit that it cannot go on from is refused."""
     here = context(request)
     loaded = await here.ingest.current(id)
     key, mark = once(request, "promote", body)
     if key is not None and await here.store.answer(id, key) == mark:  # even if the fit is forgotten by now
-        return shown(loaded)
+        return {**shown(loaded), "agreement": None}
     classifier = await fitted(here, id, body.fit)
-    return shown(await here.ingest.change(id, lambda loaded: with_promotion(loaded, classifier, body.fit), key, mark))
+    points = await here.log.retained(loaded, here.settings.fit_points)
+    agreed = await asyncio.to_thread(agreement, loaded.spec, loaded.state, classifier, points, body.member)
+    after = await here.ingest.change(
+        id, lambda loaded: with_promotion(loaded, classifier, body.fit, body.member), key, mark
+    )
+    return {**shown(after), "agreement": agreed}
 
 
 async def fitted(here: Context, sid: str, fit: str) -> Classifier:
@@ -151,6 +154,6 @@ def _query(request: Request) -> dict[str, Any]:
     return fields
 
 
-def _fingerprint(asked: FitRequest, kind: str, body: bytes) -> bytes:
+def _fingerprint(fields: dict[str, Any], kind: str, body: bytes) -> bytes:
     """What a key belongs to: what was asked for, and the points if it brought them along"""
-    return sha256(f"{kind} {asked.model_dump_json()} ".encode() + body).digest()[:16]
+    return sha256(f"{kind} {json.dumps(fields, sort_keys=True)} ".encode() + body).digest()[:16]

@@ -12,7 +12,7 @@ from service import errors
 from service.api.examples import EXAMPLES
 from service.api.formats import NDJSON, NPY, RAW
 from service.api.problems import STATUS, about
-from service.api.schemas import Labelled, Labels, Observe, Observed, Predict, Predicted, Problem
+from service.api.schemas import FitRequest, Labelled, Labels, Observe, Observed, Predict, Predicted, Problem
 from service.errors import HorocycleError, InvalidInput, slug
 
 DESCRIPTION = """Online classification in the Poincaré ball: stream labelled points, ask for predictions.
@@ -99,7 +99,8 @@ def document(app: FastAPI) -> dict[str, Any]:
         schema = get_openapi(
             title=app.title, version=app.version, description=DESCRIPTION, routes=[*described.routes, *app.routes]
         )
-        schema["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        for shown in (Problem, FitRequest):  # which no parameter is of
+            schema["components"]["schemas"][shown.__name__] = shown.model_json_schema()
         for path, operations in schema["paths"].items():
             for method, operation in operations.items():
                 _complete(method, path, operation)

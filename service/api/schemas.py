@@ -443,23 +443,57 @@ class Metrics(BaseModel):
     hints: list[str] = Field([], description="what goes wrong, a sentence each, with its remedy")
 
 
+class HingeBound(BaseModel):
+    bound: float = Field(description="no more updates than this")
+    loss: float = Field(description="the sum of the hinge losses of u, an SVM of the whole stream")
+    norm: float = Field(description="‖u‖")
+
+
 class Proof(BaseModel):
     label: AnyLabel | None = Field(None, description="the class against the rest, for K > 2 labels")
     updates: int
-    radius: float
+    radius: float | None = Field(description="the largest distance from the reference point; null without one")
     margin: float | None
-    bound: float | None
-    largest_margin: float | None
+    bound: float | None = Field(description="no more updates than this, if the margin is one of the stream")
+    largest_margin: float | None = Field(description="no classifier has a larger margin on what was seen")
     disproved: bool | None
     paper_bound: float | None
+    hinge: HingeBound | None = Field(None, description="with loss=hinge, where the log holds the whole stream")
+
+
+class ErrorRate(BaseModel):
+    """A confidence sequence: with probability `level` the mean error rate stays within, at all times at once"""
+
+    estimate: float | None
+    low: float
+    high: float
+    level: float
+
+
+class MemberMistakes(BaseModel):
+    algorithm: str
+    mistakes: int
+
+
+class Vote(BaseModel):
+    """The weighted majority of `auto`: M ≤ (m ln(1/(β(1−s))) + ln N)/ln(2/(1+β)), on any stream"""
+
+    points: int = Field(description="voted on")
+    mistakes: int = Field(description="M, of the vote")
+    bound: float = Field(description="M is no more than this")
+    best: str = Field(description="the member with the fewest mistakes, m")
+    members: list[MemberMistakes]
 
 
 class Certified(Proof):
     mistakes: int
     observed: int
+    error_rate: ErrorRate
+    vote: Vote | None = Field(None, description="of auto")
     classes: list[Proof] | None = Field(description="one a class, for K > 2 labels")
-    points: int | None = Field(None, description="margin=best: how many retained points it is the margin of")
-    whole_stream: bool | None = Field(None, description="margin=best: whether those are all that were observed")
+    points: int | None = Field(None, description="margin=best, loss=hinge: how many retained points were used")
+    whole_stream: bool | None = Field(None, description="whether those are all that were observed")
+    notes: list[str] = Field(description="what the numbers do not say by themselves, a sentence each")
 
 
 class Normal(BaseModel):
@@ -470,6 +504,14 @@ class Normal(BaseModel):
     mean: list[float]
     covariance: list[list[float]] | None = None
     variances: list[float] | None = Field(None, description="where full matrices would be too large")
+
+
+class Scales(BaseModel):
+    """scale·sinh δ + offset of each class, δ the signed distance; `tangent`: sinh δ times r/sinh r, r = d(p, x)"""
+
+    scale: list[float]
+    offset: list[float]
+    tangent: bool
 
 
 class Model(BaseModel):
@@ -489,6 +531,9 @@ class Model(BaseModel):
     sigma: float | list[float] | None
     budget: float | None
     threshold: float | None
+    scales: Scales | None = Field(
+        description="lift, hyperboloid of K > 2 labels, begun from a fit: the largest of these decides, not of δ"
+    )
     classes: list[Normal] | None = Field(description="gaussian: a wrapped normal a class")
     temperature: float | None = Field(description="gaussian: its posteriors are flattened by this")
     members: list[dict[str, Any]] | None = Field(description="auto: the models that vote, each with its weight")
@@ -501,18 +546,29 @@ class FitRequest(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"examples": [{"kind": "svm", "loss": "squared_hinge", "C": 5.0, "reference": "hull"}]},
+        json_schema_extra={"examples": [{}, {"loss": "squared_hinge", "C": 5.0, "reference": "lorentz"}]},
     )
-    kind: Literal["svm", "softmax"] = "svm"
-    margin: Literal["soft", "hard"] = "soft"
-    loss: Literal["hinge", "squared_hinge"] = "hinge"
-    C: Annotated[Finite, Field(gt=0, le=1e12, description="the weight of the losses against the margin")] = 1.0
-    features: Literal["tangent", "lift", "hyperboloid", "hemisphere"] = "tangent"
+    kind: Literal["svm", "softmax"] | None = Field(
+        None, description="softmax, unless a word of an svm is among these: margin, loss, reference, tangent, lift"
+    )
+    margin: Literal["soft", "hard"] | None = Field(None, description="svm: soft")
+    loss: Literal["hinge", "squared_hinge"] | None = Field(None, description="svm: hinge")
+    C: Annotated[Finite, Field(gt=0, le=1e12)] | None = Field(
+        None, description="the weight of the losses: 1000 for a softmax, 1 for an svm"
+    )
+    features: Literal["hemisphere", "hyperboloid", "tangent", "lift"] | None = Field(
+        None, description="hemisphere; for an svm with a reference tangent. tangent and lift are at a reference point"
+    )
     reference: (
         Literal["session", "hull", "closest", "lorentz", "cv", "graham", "quickhull"]
         | list[Finite]
         | list[list[Finite]]
-    ) = Field("session", description="the session's own, a way to learn it, a point, or one point a class")
+        | None
+    ) = Field(
+        None,
+        description="tangent and lift: the session's own (if it has one), a way to learn it (else lorentz), a point, "
+        "or one point a class",
+    )
     probabilities: Annotated[bool, Field(strict=True)] = True
 
 
@@ -554,6 +610,13 @@ class FitList(BaseModel):
 class Promote(BaseModel):
     model_config = ConfigDict(extra="forbid")
     fit: Annotated[str, Field(pattern=ID)]
+    member: Annotated[str, Field(max_length=64)] | None = Field(None, description="auto: which learner of the vote")
+
+
+class Promoted(Session):
+    agreement: float | None = Field(
+        description="on which share of the retained points the learner answers as the fit; null if a repeated request"
+    )
 
 
 class Problem(BaseModel):

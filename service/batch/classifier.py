@@ -1,7 +1,8 @@
 """Batch classifiers: fitted to labelled points once, with the duality gap that proves it, and then only asked.
 
     svm        one-vs-rest on features at a reference point a class (two classes: one), Platt's probabilities
-    softmax    multinomial logistic regression on hyperboloid coordinates and a constant: no reference point, calibrated
+    softmax    multinomial logistic regression on hyperboloid coordinates and a constant, or on the hemisphere φ: no
+               reference point, calibrated
 
 A classifier of two classes has one row of weights, which points to the last class.
 Scores: for svm the signed hyperbolic distance to the boundary, n×K for K > 2 (the boundary of tangent features is the
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -22,10 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.batch import calibration, softmax, svm
+from service.batch import calibration, hemisphere_softmax, softmax, svm
 from service.batch import reference_point as reference
 from service.errors import EmptyClass, InvalidParameter, StateCorrupt, TooManyPoints
-from service.geometry import Array, signed_distance, to_hyperboloid
+from service.geometry import Array, hemisphere, signed_distance, to_hyperboloid
 
 Indices = NDArray[np.int64]
 Progress = Callable[[float], None]
@@ -52,6 +53,9 @@ class Classifier:
     references: Array  # one row, one a class, or none
     weights: Array  # one row, or one a class
     platt: Array  # a and b of each row; no rows: no probabilities
+    points: int = 0  # how many it was fitted to
+    #: of a softmax on φ, for an online one to go on with: see hemisphere_softmax.py
+    curvature: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
 
     @property
     def classes(self) -> int:
@@ -59,9 +63,8 @@ class Classifier:
 
     def decisions(self, X: Array) -> Array:
         """⟨w,f⟩, a column a row of weights"""
-        if self.features == "hyperboloid":
-            F = softmax.features(X, c=self.c) if self.kind == "softmax" else to_hyperboloid(X, c=self.c)
-            return np.asarray(np.vecdot(F[:, None], self.weights))
+        if self.features in PLAIN:
+            return np.asarray(np.vecdot(plain_features(self.kind, self.features, X, self.c)[:, None], self.weights))
         pairs = zip(self._references(), self.weights, strict=True)
         return np.stack([np.vecdot(svm.features(X, p, self.features, c=self.c), w) for p, w in pairs], axis=1)
 
@@ -70,12 +73,12 @@ class Classifier:
         """s and o of each row of weights: ln P/(1−P) = s⟨w,f⟩ + o, by Platt; no rows: no probabilities
 
         K > 2 classes are decided by the largest of these, so a learner that begins from the weights and decides by the
-        largest of its own scores needs them: s·w, and o where it has room for a constant.
+        largest of its own scores needs them.
         """
         return -self.platt
 
     def scores(self, X: Array) -> Array:
-        if self.features == "hyperboloid":
+        if self.features in PLAIN:
             return _flat(self.decisions(X))
         pairs = zip(self._references(), self.weights, strict=True)
         return _flat(np.stack([signed_distance(p, w, X, c=self.c) for p, w in pairs], axis=1))
@@ -91,11 +94,16 @@ class Classifier:
         return np.stack([1 - P[0], P[0]], axis=1) if len(P) == 1 else calibration.normalise(np.stack(P, axis=1))
 
     def decide(self, X: Array) -> Indices:
-        """The class of each point: by the side of the boundary, or (K > 2) the largest probability or decision"""
+        """The class of each point: by the side of the boundary, or (K > 2) the largest probability or decision
+
+        Probabilities are compared as log odds: those of two classes may both be rounded to 1.
+        """
         if len(self.weights) == 1:
             return (self.scores(X) >= 0).astype(np.int64)
-        best = self.probabilities(X)
-        return np.asarray(np.argmax(self.decisions(X) if best is None else best, axis=1), dtype=np.int64)
+        odds = self.decisions(X)
+        if len(self.platt):
+            odds = odds * self.scales[:, 0] + self.scales[:, 1]
+        return np.asarray(np.argmax(odds, axis=1), dtype=np.int64)
 
     def _references(self) -> Array:
         d = self.references.shape[1]
@@ -105,7 +113,8 @@ class Classifier:
         """A JSON header that says what the bytes are, then the bytes; a checksum before it all"""
         arrays = {name: np.ascontiguousarray(getattr(self, name), dtype="<f8") for name in _ARRAYS}
         shapes = {name: array.shape for name, array in arrays.items()}
-        head = json.dumps({"kind": self.kind, "features": self.features, "c": self.c, "shapes": shapes}).encode()
+        names = {"kind": self.kind, "features": self.features, "c": self.c, "points": self.points}
+        head = json.dumps({**names, "shapes": shapes}).encode()
         body = len(head).to_bytes(4, "little") + head + b"".join(array.tobytes() for array in arrays.values())
         return blake2b(body, digest_size=16).digest() + body
 
@@ -117,14 +126,22 @@ class Classifier:
         at = 4 + int.from_bytes(body[:4], "little")
         head = json.loads(body[4:at])
         arrays = {}
-        for name in _ARRAYS:
-            shape = head["shapes"][name]
+        for name, shape in head["shapes"].items():  # a fit from before φ has fewer
             arrays[name] = np.frombuffer(body, dtype="<f8", count=math.prod(shape), offset=at).reshape(shape)
             at += arrays[name].nbytes
-        return cls(head["kind"], head["features"], head["c"], **arrays)
+        return cls(head["kind"], head["features"], head["c"], **arrays, points=head.get("points", 0))
 
 
-_ARRAYS = ("references", "weights", "platt")
+_ARRAYS = ("references", "weights", "platt", "curvature")
+#: Features that need no reference point
+PLAIN = ("hyperboloid", "hemisphere")
+
+
+def plain_features(kind: str, features: str, X: Array, c: float) -> Array:
+    """φ; or hyperboloid coordinates, with a constant beside them for a softmax"""
+    if features == "hemisphere":
+        return hemisphere(X, c=c)
+    return softmax.features(X, c=c) if kind == "softmax" else to_hyperboloid(X, c=c)
 
 
 def require(recipe: Recipe, labels: tuple[str | int, ...], indices: Indices, limit: int) -> None:
@@ -169,6 +186,7 @@ def fit(recipe: Recipe, X: Array, indices: Indices, K: int, c: float, progress: 
         references,
         np.array([each.w for each in fits]),
         np.array([(each.a, each.b) for each in platt]).reshape(len(platt), 2),
+        points=len(X),
     )
     return classifier, {
         **_told(classifier, X, indices),
@@ -187,9 +205,19 @@ def _part(progress: Progress, i: int, of: int, done: float) -> None:
 def _softmax(
     recipe: Recipe, X: Array, indices: Indices, K: int, c: float, progress: Progress
 ) -> tuple[Classifier, Any]:
-    fitted = softmax.fit(softmax.features(X, c=c), indices, classes=K, C=recipe.C, progress=progress)
+    F = plain_features("softmax", recipe.features, X, c)
+    fitted = softmax.fit(F, indices, classes=K, C=recipe.C, progress=progress)
     W = fitted.W[1:] - fitted.W[:1] if K == 2 else fitted.W
-    classifier = Classifier("softmax", "hyperboloid", c, np.empty((0, X.shape[1])), W, np.empty((0, 2)))
+    classifier = Classifier(
+        "softmax",
+        recipe.features,
+        c,
+        references=np.empty((0, X.shape[1])),
+        weights=W,
+        platt=np.empty((0, 2)),
+        points=len(X),
+        curvature=hemisphere_softmax.curvature(fitted.W, F if recipe.features == "hemisphere" else F[:0]),
+    )
     return classifier, {
         **_told(classifier, X, indices),
         "certificate": _certificate([(fitted.primal, fitted.dual)]),
@@ -201,7 +229,7 @@ def _softmax(
 
 
 def _references(recipe: Recipe, X: Array, indices: Indices, K: int, c: float) -> list[reference.Learned]:
-    if recipe.features == "hyperboloid":
+    if recipe.features in PLAIN:
         return []
     if isinstance(recipe.reference, list):
         return [reference.Learned(np.array(p), "given") for p in recipe.reference]

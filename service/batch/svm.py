@@ -61,17 +61,18 @@ FEATURES: dict[str, Callable[[Array, Array, float], Array]] = {
     "tangent": lambda X, p, c: geometry.log_map(p, X, c=c),
     "lift": lambda X, p, c: geometry.lift(p, X, c=c),
     "hyperboloid": lambda X, p, c: geometry.to_hyperboloid(X, c=c),
+    "hemisphere": lambda X, p, c: geometry.hemisphere(X, c=c),
 }
 LOSSES = ("hinge", "squared_hinge")
 MARGINS = ("soft", "hard")
 
 
 def features(X: ArrayLike, p: ArrayLike | None, kind: str = "tangent", *, c: float = 1.0) -> Array:
-    """v = log_p(x), the paper's; z = lift(p, x), whose hard margin is the true one; or (x₀, x₁ … x_d), without p"""
+    """v = log_p(x), the paper's; z = lift(p, x), whose hard margin is the true one; without p (x₀, x₁ … x_d), or φ"""
     if kind not in FEATURES:
         raise InvalidParameter("features", kind, f"one of {', '.join(FEATURES)}")
     X = geometry.require_ball(X, c=c)
-    if kind == "hyperboloid":
+    if kind in ("hyperboloid", "hemisphere"):
         return FEATURES[kind](X, X, c)
     if p is None:
         raise InvalidParameter("reference point", p, f"given, for {kind} features")

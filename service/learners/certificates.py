@@ -5,8 +5,11 @@ With k updates, r the largest d(p, x) seen, and a margin ε that some classifier
     perceptron     k ≤ (sinh r / sinh ε)²,              and  k sinh ε ≤ ‖w‖
     from w₁ ≠ 0    k ≤ (sinh r / sinh ε)² + 2‖w₁‖/sinh ε, and  k sinh ε ≤ ‖w − w₁‖; hyperboloid alike, strategic not
     second order   k ≤ √((a + λ_max) log det(A/a)) / sinh ε  (a > 0),  and  k sinh ε ≤ ‖ξ‖
+                   k ≤ √(λ_max Q) / sinh ε, Q = Σ zᵀA⁺z  (a = 0)
     strategic      k ≤ (f(r)/sinh ε)², f(r) = r sinh(q)/q, q = √(r² + α²)  (α known),  and  k sinh ε ≤ ‖w‖
     hyperboloid    k ≤ cosh 2r · cosh 2(r−ε) / sinh² ε  (both classes seen),  and  k sinh ε ≤ ‖w‖ √cosh 2(r−ε)
+
+On the hemisphere φ, where ‖φ‖² = 2, the margin is Euclid's, γ ≤ √2, in the place of sinh ε, and sinh r is √2.
 
 The second inequalities, read backwards, cap the margin: no classifier through p separates what was seen by more. A
 stated ε above the cap is disproved. Bounds and caps are rounded outwards: rounding never disproves a true margin, nor
@@ -17,7 +20,15 @@ that leads to w* only while ⟨w,w*⟩ ≥ 0, as it is from 0 on. Where w₁ poi
 agent fools it for ever.
 
 The strategic bound is not the paper's, ((sinh r + α/σ_p)/sinh ε)², which is wrong: its proof drops η² and applies the
-radius of the true points to the moved ones. It is reported beside the right one as `paper_bound`.
+radius of the true points to the moved ones. It is reported beside the right one as `paper_bound`. Neither holds where
+a move might end beyond the ball's radius limit, d(0,p) + √(r²+α²) > limit: an agent that cannot go there stays, in
+the band that the proof knows to be empty.
+
+Where there is no margin, on the hemisphere, from 0, with the hinge losses L = Σ max(0, 1 − y⟨u,φ⟩) of any u over all
+points of the stream:
+
+    perceptron     √k ≤ (√2‖u‖ + √(2‖u‖² + 4L))/2
+    second order   k ≤ L + √(uᵀAu · Q)       (Q ≤ log det(A/a), so also with that; the first is false for it)
 """
 
 from __future__ import annotations
@@ -30,8 +41,8 @@ from typing import Any
 import numpy as np
 
 from service.errors import InvalidParameter
-from service.geometry import Array
-from service.learners import hyperboloid, perceptron, second_order, strategic
+from service.geometry import RADIUS_LIMIT, Array
+from service.learners import hemisphere, hyperboloid, one_vs_rest, perceptron, second_order, strategic
 
 EPS = float(np.finfo(np.float64).eps)
 #: Up to EXACT dimensions λ_max is computed; up to TIGHT bounded to a hundredth, after POWERS products with A; above it
@@ -41,11 +52,11 @@ EXACT, TIGHT, POWERS, TURNS = 64, 256, 40, 3
 
 @dataclass(frozen=True)
 class Certificate:
-    """Lengths are in the units of the session's curvature; None where nothing is proven."""
+    """Lengths are in the units of the session's curvature, γ has none; None where nothing is proven."""
 
     updates: int  # k
-    radius: float  # r
-    margin: float | None  # ε, as stated
+    radius: float | None  # r; None on the hemisphere, where every ‖φ‖ = √2
+    margin: float | None  # ε, as stated; on the hemisphere γ
     bound: float | None  # k cannot exceed this, if ε is a margin of the stream
     largest_margin: float | None  # no classifier has a larger margin on what was seen
     disproved: bool | None  # ε is larger than that
@@ -61,29 +72,64 @@ class _Proof:
     paper_bound: Callable[[float], float | None] = lambda epsilon: None
 
 
-Binary = perceptron.State | second_order.State | strategic.State | hyperboloid.State
+@dataclass(frozen=True)
+class Row:
+    """One row of weights on the hemisphere: a binary learner of its own"""
+
+    a: float
+    xi: Array
+    start: Array
+    factor: Array
+    rank: int
+    k: int
+    q: float
 
 
-def certificate(state: Binary, margin: float | None = None) -> Certificate:
+Lifted = perceptron.State | second_order.State | strategic.State | hyperboloid.State
+Binary = Lifted | Row
+
+
+def binaries(state: Any) -> tuple[Binary, ...]:
+    """The binary learners that a learner consists of, of which theorems speak: one, or one a class; else none"""
+    if isinstance(state, one_vs_rest.State):
+        return state.members
+    if isinstance(state, hemisphere.State):
+        first = state.a == math.inf
+        return tuple(
+            Row(state.a, xi, start, xi[:0] if first else state.factor[r], int(rank), int(k), float(q))
+            for r, (xi, start, rank, k, q) in enumerate(
+                zip(state.xi, state.start, state.rank, state.k, state.q, strict=True)
+            )
+        )
+    return (state,) if type(state) in _PROOFS else ()
+
+
+def certificate(state: Any, margin: float | None = None) -> Certificate:
     """What is proven of a binary learner; the bounds need a stated margin ε > 0."""
-    if margin is not None and not 0 < margin < math.inf:
-        raise InvalidParameter("margin", margin, "a positive number")
-    root = math.sqrt(state.c)
+    require_margin(margin)
+    if isinstance(state, hemisphere.State):
+        [state] = binaries(state)
+    root = 1.0 if isinstance(state, Row) else math.sqrt(state.c)
     proof = _PROOFS[type(state)](state)
     epsilon = None if margin is None else margin * root
     cap = None if proof.cap is None else proof.cap / root
     return Certificate(
         updates=state.k,
-        radius=radius(state) / root,
+        radius=None if isinstance(state, Row) else radius(state) / root,
         margin=margin,
-        bound=None if epsilon is None else _outwards(_at(proof.bound, epsilon), state),
+        bound=None if epsilon is None else _outwards(_at(proof.bound, epsilon), state, epsilon),
         largest_margin=cap,
         disproved=None if margin is None else cap is not None and margin > cap,
         paper_bound=None if epsilon is None else _at(proof.paper_bound, epsilon),
     )
 
 
-def radius(state: Binary) -> float:
+def require_margin(margin: float | None) -> None:
+    if margin is not None and not 0 < margin < math.inf:
+        raise InvalidParameter("margin", margin, "a positive number")
+
+
+def radius(state: Lifted) -> float:
     """r = 2 asinh √reach, in the unit ball"""
     return 2 * math.asinh(math.sqrt(state.reach))
 
@@ -105,14 +151,59 @@ def _perceptron(state: perceptron.State) -> _Proof:
 def _second_order(state: second_order.State) -> _Proof:
     start = _norm(state.start)
     cap = _cap(_norm(state.xi - state.start), state.k, _rounding(state) + EPS * (start + _norm(state.xi)))
-    if state.a == 0 or start > 0:
-        return _Proof(bound=lambda epsilon: None, cap=cap)
-    logs, d = np.log(np.diag(state.factor)), state.p.size
-    turned = 16 * (state.k + d) * EPS  # what k rotations may have done to A, beside its size
+    total = _spread(state)
+    return _Proof(bound=lambda epsilon: None if total is None else total / _sinh(epsilon), cap=cap)
+
+
+def _row(state: Row) -> _Proof:
+    """Euclid's margin γ for sinh ε, √2 for sinh r"""
+    start, steps = _norm(state.start), _norm(state.xi - state.start)
+    rounding = (16 + state.k) * EPS * math.sqrt(2) + EPS * (start + _norm(state.xi))
+    cap = None if state.k == 0 else steps / state.k + rounding
+    if state.a == math.inf:
+        return _Proof(bound=lambda gamma: 2 / gamma**2 + 2 * start / gamma, cap=cap)
+    total = _spread(state)
+    return _Proof(bound=lambda gamma: None if total is None else total / gamma, cap=cap)
+
+
+def _spread(state: second_order.State | Row) -> float | None:
+    """√(λ_max log det(A/a)), or √(λ_max Q) for a = 0: k sinh ε is at most this; None from ξ₁ ≠ 0"""
+    d = len(state.factor)
+    if state.start.any() or math.isnan(state.q):
+        return None
+    turned = _turned(state)
+    if state.a == 0:
+        block = state.factor[: state.rank, : state.rank]
+        return math.sqrt(largest_eigenvalue(block, 0.0) * (1 + turned) * quadratic(state)) if state.rank else 0.0
+    logs = np.log(np.diag(state.factor))
     log_det = 2 * float(logs.sum()) - d * math.log(state.a)
     rounding = d * turned + 4 * d * EPS * (float(np.abs(logs).sum()) + abs(math.log(state.a)))
-    total = math.sqrt(largest_eigenvalue(state.factor, state.a) * (1 + turned) * (max(log_det, 0.0) + rounding))
-    return _Proof(bound=lambda epsilon: total / _sinh(epsilon), cap=cap)
+    return math.sqrt(largest_eigenvalue(state.factor, state.a) * (1 + turned) * (max(log_det, 0.0) + rounding))
+
+
+def _turned(state: second_order.State | Row) -> float:
+    """What k rotations may have done to A, beside its size"""
+    return 16 * (state.k + len(state.factor)) * EPS
+
+
+def quadratic(state: second_order.State | Row) -> float:
+    """Q = Σ zᵀA⁺z, outwards; no term is larger than 1"""
+    return min(state.q * (1 + len(state.factor) * _turned(state)), float(state.k))
+
+
+def hinge_bound(row: Row, u: Array, loss: float) -> float | None:
+    """k is at most this, if the hinge losses of u sum up to `loss` over all points of the stream; None from ξ₁ ≠ 0"""
+    if row.start.any():
+        return None
+    more = 1 + 64 * EPS * (row.xi.size + row.k)
+    if row.a == math.inf:
+        length = math.sqrt(2) * _norm(u)
+        return ((length + math.sqrt(length**2 + 4 * loss)) / 2) ** 2 * more
+    along = float(np.square(row.factor @ u).sum())
+    if row.rank < u.size:  # then A is kept in the coordinates of its span, and uᵀAu ≤ λ_max‖u‖²
+        block = row.factor[: row.rank, : row.rank]
+        along = (largest_eigenvalue(block, 0.0) if row.rank else 0.0) * float(u @ u)
+    return (loss + math.sqrt(along * (1 + _turned(row)) * quadratic(row))) * more
 
 
 def largest_eigenvalue(factor: Array, a: float) -> float:
@@ -159,13 +250,19 @@ def _strategic(state: strategic.State) -> _Proof:
     r, alpha = radius(state), state.alpha
     sigma = 2 / (1 - float(state.p @ state.p))
     cap = _cap(_norm(state.w), state.k, _rounding(state))
-    if state.estimating:
+    if state.estimating or leaves_the_ball(state):
         return _Proof(bound=lambda epsilon: None, cap=cap)
     return _Proof(
         bound=lambda epsilon: (corrected_radius(r, alpha) / _sinh(epsilon)) ** 2,
         cap=cap,
         paper_bound=lambda epsilon: ((_sinh(r) + alpha / sigma) / _sinh(epsilon)) ** 2,
     )
+
+
+def leaves_the_ball(state: strategic.State) -> bool:
+    """Whether an agent's move might end beyond the radius limit, d(0,p) + √(r²+α²), so that it stays instead"""
+    from_origin = 2 * math.atanh(_norm(state.p))
+    return from_origin + math.hypot(radius(state), state.alpha) > RADIUS_LIMIT
 
 
 def _hyperboloid(state: hyperboloid.State) -> _Proof:
@@ -192,13 +289,17 @@ _PROOFS: dict[type, Callable[[Any], _Proof]] = {
     second_order.State: _second_order,
     strategic.State: _strategic,
     hyperboloid.State: _hyperboloid,
+    Row: _row,
 }
 
 
-def _outwards(bound: float | None, state: Binary) -> float | None:
-    """A bound and its rounding: r is good to a few eps·σ_x, and so are ε and their hyperbolic functions beside them"""
+def _outwards(bound: float | None, state: Binary, epsilon: float) -> float | None:
+    """A bound and its rounding: r is good to a few eps·σ_x, and so are ε and their hyperbolic functions beside them; φ
+    to a few eps, so that γ is off by as much"""
     if bound is None:
         return None
+    if isinstance(state, Row):
+        return bound * (1 + 64 * EPS * (state.xi.size + state.k + 1 / max(epsilon, EPS**2)))
     return bound * (1 + 64 * EPS * (1 + math.cosh(_farthest(state))))
 
 
@@ -207,13 +308,13 @@ def _cap(length: float, k: int, rounding: float) -> float | None:
     return None if k == 0 else math.asinh(length / k + rounding)
 
 
-def _rounding(state: Binary) -> float:
+def _rounding(state: Lifted) -> float:
     """How far rounding can have moved each step: z is good to a few eps·σ_x·‖z‖, with σ_x ≤ 1 + cosh(d(0,p) + r)"""
     r = radius(state)
     return 16 * EPS * (1 + math.cosh(_farthest(state))) * _sinh(r) + state.k * EPS * _sinh(r)
 
 
-def _farthest(state: Binary) -> float:
+def _farthest(state: Lifted) -> float:
     """How far from 0 a point of the stream may be: d(0,p) + r"""
     p = np.zeros(1) if isinstance(state, hyperboloid.State) else state.p
     return 2 * math.atanh(_norm(p)) + radius(state)

@@ -17,78 +17,15 @@ sensitivity, is about the probability with which a stream without drift raises a
 from __future__ import annotations
 
 import math
-import struct
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import StateCorrupt
 from service.learners.contract import Counts, Flags
 from service.learners.loops import compiled, types
 
 PER_LEVEL, LEVELS, CLOCK = 5, 48, 32
 SENSITIVITY = 0.002
-
-_HEAD = struct.Struct("<QQQB")
-#: Levels from … to, and the type that holds the errors of their buckets.
-_WIDTHS = ((0, 8, "<u1"), (8, 16, "<u2"), (16, 32, "<u4"), (32, LEVELS, "<u8"))
-
-
-@dataclass(frozen=True)
-class State:
-    seen: int = 0  # points
-    alarms: int = 0
-    last_alarm: int = 0  # the position of the newest
-    held: Counts = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # buckets of 1, 2, 4 … points
-    errors: Counts = field(default_factory=lambda: np.zeros((0, PER_LEVEL), dtype=np.int64))  # in each, oldest first
-
-    @property
-    def window(self) -> int:
-        """How many points are looked back on"""
-        return sum(int(count) << level for level, count in enumerate(self.held))
-
-    def pack(self) -> bytes:
-        """A bucket of level l has at most 2^l errors, and is stored in as few bytes as that may need"""
-        parts = [_HEAD.pack(self.seen, self.alarms, self.last_alarm, len(self.held)), self.held.astype("<u1").tobytes()]
-        parts += [self.errors[low:high].astype(kind).tobytes() for low, high, kind in _WIDTHS]
-        return b"".join(parts)
-
-    @classmethod
-    def unpack(cls, data: bytes) -> State:
-        if len(data) < _HEAD.size:
-            raise StateCorrupt("the stored drift detector is damaged")
-        seen, alarms, last, levels = _HEAD.unpack_from(data)
-        kinds = [(kind, max(min(high, levels) - low, 0)) for low, high, kind in _WIDTHS]
-        sizes = [np.dtype(kind).itemsize * rows * PER_LEVEL for kind, rows in kinds]
-        if levels > LEVELS or len(data) != _HEAD.size + levels + sum(sizes):
-            raise StateCorrupt("the stored drift detector is damaged")
-        held = np.frombuffer(data, "<u1", levels, _HEAD.size).astype(np.int64)
-        errors, at = list[NDArray[np.int64]](), _HEAD.size + levels
-        for (kind, rows), size in zip(kinds, sizes, strict=True):
-            errors.append(np.frombuffer(data, kind, rows * PER_LEVEL, at).astype(np.int64))
-            at += size
-        found = np.concatenate(errors).reshape(levels, PER_LEVEL)
-        most = np.where(np.arange(PER_LEVEL) < held[:, None], np.int64(1) << np.arange(levels)[:, None], 0)
-        if held.max(initial=0) > PER_LEVEL or (found > most).any() or (found < 0).any():
-            raise StateCorrupt("the stored drift detector is damaged")
-        return cls(seen, alarms, last, held, found)
-
-
-@dataclass(frozen=True)
-class Found:
-    state: State
-    alarms: Counts  # the positions at which drift was found
-
-
-def observe(state: State, wrong: Flags, sensitivity: float = SENSITIVITY) -> Found:
-    """Look at a run of points; `wrong` says which were mistakes."""
-    held, errors, alarms = _observe(wrong, state.held, state.errors, state.seen, sensitivity)
-    used = int(np.max(np.flatnonzero(held), initial=-1)) + 1
-    last = int(alarms[-1]) if len(alarms) else state.last_alarm
-    seen = state.seen + len(wrong)
-    return Found(State(seen, state.alarms + len(alarms), last, held[:used], errors[:used]), alarms)
-
 
 # ---------------------------------------------------------------------------------- compiled: see loops.py
 
@@ -134,9 +71,11 @@ def _cut(held: Counts, errors: Counts, n: int, e: int, rising: bool, delta: floa
         types.Array(types.boolean, 1, "C", readonly=True), _counts, _table, types.int64, types.float64
     )
 )
-def _observe(
+def scan(
     wrong: Flags, held0: Counts, errors0: Counts, seen: int, delta: float
 ) -> tuple[Counts, NDArray[np.int64], Counts]:
+    """The points behind the first `seen`; of each level how many buckets are held, and the errors in each, oldest
+    first. Returns both after the last, up to the highest level in use, and the positions of alarms."""
     held, errors = np.zeros(LEVELS, dtype=np.int64), np.zeros((LEVELS, PER_LEVEL), dtype=np.int64)
     held[: held0.size] = held0
     errors[: held0.size] = errors0
@@ -186,4 +125,7 @@ def _observe(
                 e += errors[level, b]
             held[level] = some
             n += some << level
-    return held, errors, alarms[:raised].copy()
+    used = LEVELS
+    while used > 0 and held[used - 1] == 0:
+        used -= 1
+    return held[:used].copy(), errors[:used].copy(), alarms[:raised].copy()

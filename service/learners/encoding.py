@@ -4,14 +4,15 @@
 
 The header is {"format": 1, "learner": name, "fields": [[name, dtype, shape], …]}; numbers are arrays of no axes.
 A state of several learners has "members": a header each, and their arrays one after another before its own. Which
-fields there are, and which of their axes have the same length, is said by the learners: see registry.py.
+fields there are, and which of their axes have the same length, is said by the learners: see registry.py. A field that
+has a default may be missing: it came later than the state was stored.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, get_type_hints
@@ -38,6 +39,11 @@ _FIELDS: dict[type, dict[str, tuple[Any, str, tuple[str, ...]]]] = {
         if name != "members"
     }
     for learner in LEARNERS.values()
+}
+#: state → its fields that states stored by an older version may lack
+_DEFAULTED = {
+    state: {f.name for f in fields(state) if f.default is not MISSING or f.default_factory is not MISSING}
+    for state in _STATES.values()
 }
 _HAS_MEMBERS = {state for state in _STATES.values() if "members" in {f.name for f in fields(state)}}
 
@@ -116,10 +122,14 @@ def _restore(header: dict[str, Any], data: memoryview) -> tuple[Any, memoryview]
             members.append(member)
         values["members"], sizes["members"] = tuple(members), len(members)
     named = _FIELDS[kind]
-    stored = header["fields"] if named else []
-    if [(name, dtype) for name, dtype, _ in stored] != [(name, dtype) for name, (_, dtype, _) in named.items()]:
+    stored = header.get("fields", [])
+    left_out = _DEFAULTED[kind] - {name for name, _, _ in stored}
+    if [(name, dtype) for name, dtype, _ in stored] != [
+        (name, dtype) for name, (_, dtype, _) in named.items() if name not in left_out
+    ]:
         raise StateCorrupt(f"the fields of the stored {header['learner']} are not its own")
-    for (name, dtype, shape), (hint, _, axes) in zip(stored, named.values(), strict=True):
+    for name, dtype, shape in stored:
+        hint, _, axes = named[name]
         if len(shape) != len(axes) or any(
             n < 0 or sizes.setdefault(a, n) != n for a, n in zip(axes, shape, strict=True)
         ):

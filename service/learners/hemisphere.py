@@ -66,6 +66,7 @@ class State:
     k: Counts  # updates of each row
     t: int  # points in the average
     last: int  # t of the newest update; 0: none yet
+    q: Array  # Q = Σ φᵀA⁺φ of each row over its mistakes, A with φ in it; 0 of first order
 
 
 AXES = {
@@ -78,6 +79,7 @@ AXES = {
     "basis": ("bases", "D", "D"),
     "rank": ("rows",),
     "k": ("rows",),
+    "q": ("rows",),
 }
 
 
@@ -116,6 +118,7 @@ def init(
         k=np.zeros(rows, dtype=np.int64),
         t=int(points),
         last=0,
+        q=np.zeros(rows),
     )
 
 
@@ -159,6 +162,7 @@ def grown(state: State, classes: int) -> State:
         k=more_rows(twice(state.k), 0, classes),
         t=t,
         last=t if state.last else 0,
+        q=more_rows(twice(state.q), 0.0, classes),
     )
 
 
@@ -179,7 +183,7 @@ def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = Fa
     F = _features(state, X)
     rows = len(state.w)
     labels = np.where(sign_labels(y, len(F)) > 0, 0, 1) if rows == 1 else class_labels(y, len(F), rows)
-    n, w, lag, rule, xi, factor, basis, rank, k, t, last, scores, changed, updates = loops.hemisphere(
+    n, w, lag, rule, xi, factor, basis, rank, k, q, t, last, scores, changed, updates = loops.hemisphere(
         F,
         labels,
         state.w,
@@ -190,6 +194,7 @@ def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = Fa
         state.basis,
         state.rank,
         state.k,
+        state.q,
         state.t,
         state.last,
         state.average,
@@ -197,7 +202,9 @@ def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = Fa
         math.sqrt(state.c),
         until_change,
     )
-    learned = replace(state, w=w, lag=lag, rule=rule, xi=xi, factor=factor, basis=basis, rank=rank, k=k, t=t, last=last)
+    learned = replace(
+        state, w=w, lag=lag, rule=rule, xi=xi, factor=factor, basis=basis, rank=rank, k=k, t=t, last=last, q=q
+    )
     return Outcome(learned, _columns(scores[:n], state), changed[:n], updates=updates[:n])
 
 

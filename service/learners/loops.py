@@ -121,17 +121,23 @@ def perceptron(
 
 
 @compiled()
-def _rank_one(U: Floats, x: Floats, n: int) -> None:
-    """U ← the triangular U' with U'ᵀU' = UᵀU + x xᵀ, by Givens rotations on the leading n; x is used up."""
+def _rank_one(U: Floats, x: Floats, n: int) -> float:
+    """U ← the triangular U' with U'ᵀU' = UᵀU + x xᵀ, by Givens rotations on the leading n; x is used up.
+
+    Returns xᵀ(U'ᵀU')⁻¹x = 1 − det(UᵀU)/det(U'ᵀU') = 1 − Π 1/(1 + (x_j/U_jj)²), x_j as the rotations leave it.
+    """
+    growth = 0.0
     for j in range(n):
         length = math.hypot(U[j, j], x[j])
         if length > 0:
+            growth += math.log1p((x[j] / U[j, j]) ** 2)
             cos, sin = U[j, j] / length, x[j] / length
             U[j, j] = length
             for i in range(j + 1, n):
                 upper = U[j, i]
                 U[j, i] = cos * upper + sin * x[i]
                 x[i] = cos * x[i] - sin * upper
+    return -math.expm1(-growth)
 
 
 @compiled()
@@ -174,10 +180,11 @@ def _residual(z: Floats, basis: Floats, rank: int, b: Floats, e: Floats) -> floa
 
 
 @compiled()
-def _refactor(U: Floats, basis: Floats, rank: int, b: Floats, e: Floats, left: float) -> int:
+def _refactor(U: Floats, basis: Floats, rank: int, b: Floats, e: Floats, left: float) -> tuple[int, float]:
     """A ← A + z zᵀ, with b the coordinates of z (in the basis while rank < d), left = ‖e‖ > 0 if z is outside the span
 
-    b is used up. Returns the new rank; once the span is whole, U is in the ambient coordinates, for good.
+    b is used up. Returns the new rank, and zᵀA⁺z of the new A; once the span is whole, U is in the ambient coordinates,
+    for good.
     """
     d, was = U.shape[0], rank
     if left > 0:
@@ -185,7 +192,7 @@ def _refactor(U: Floats, basis: Floats, rank: int, b: Floats, e: Floats, left: f
             basis[rank, j] = e[j] / left
         b[rank] = left
         rank += 1
-    _rank_one(U, b, rank)
+    q = _rank_one(U, b, rank)
     if was < d and rank == d:
         rows = np.zeros((d, d))
         for m in range(d):
@@ -195,7 +202,7 @@ def _refactor(U: Floats, basis: Floats, rank: int, b: Floats, e: Floats, left: f
         U[:, :] = 0.0
         for m in range(d):
             _rank_one(U, rows[m], d)
-    return rank
+    return rank, q
 
 
 @compiled()
@@ -232,8 +239,8 @@ def spanned_ratios(X: Floats, p: Floats, w: Floats, basis: Floats, rank: int, to
 
 
 @compiled(
-    types.Tuple((_i8, _floats, _floats, _square, _square, _i8, _i8, _f8, _floats, _flags))(
-        _matrix, _signs, _vector, _vector, _vector, _matrix, _matrix, _i8, _f8, _i8, _f8, _yes
+    types.Tuple((_i8, _floats, _floats, _square, _square, _i8, _i8, _f8, _f8, _floats, _flags))(
+        _matrix, _signs, _vector, _vector, _vector, _matrix, _matrix, _i8, _f8, _i8, _f8, _f8, _yes
     )
 )
 def second_order(
@@ -247,12 +254,13 @@ def second_order(
     rank: int,
     tolerance: float,
     k: int,
+    q: float,
     reach: float,
     until_change: bool,
-) -> tuple[int, Floats, Floats, Floats, Floats, int, int, float, Floats, Flags]:
+) -> tuple[int, Floats, Floats, Floats, Floats, int, int, float, float, Floats, Flags]:
     """On a mistake ξ ← ξ + y z, A ← A + z zᵀ, w ← A⁺ξ. While rank < d, U holds A in the basis' coordinates.
 
-    Returns (points consumed, w, ξ, U, basis, rank, k, reach, ratios, changed).
+    Returns (points consumed, w, ξ, U, basis, rank, k, Q = Σ zᵀA⁺z, reach, ratios, changed).
     """
     n, d = X.shape
     w, xi, U, basis = w0.copy(), xi0.copy(), factor.copy(), basis0.copy()
@@ -277,14 +285,15 @@ def second_order(
                 b[:] = z
             for j in range(d):
                 xi[j] += y[i] * z[j]
-            rank = _refactor(U, basis, rank, b, e, left if outside else 0.0)
+            rank, more = _refactor(U, basis, rank, b, e, left if outside else 0.0)
+            q += more
             _weights(U, basis, rank, xi, b, w)
             norm, wp = math.sqrt(_dot(w, w)), _dot(w, p)
             k += 1
             changed[i] = True
             if until_change:
-                return i + 1, w, xi, U, basis, rank, k, reach, ratios, changed
-    return n, w, xi, U, basis, rank, k, reach, ratios, changed
+                return i + 1, w, xi, U, basis, rank, k, q, reach, ratios, changed
+    return n, w, xi, U, basis, rank, k, q, reach, ratios, changed
 
 
 # ---------------------------------------------------------------------------------- strategic
@@ -521,9 +530,25 @@ def hemisphere_scores(
 
 @compiled(
     types.Tuple(
-        (_i8, _square, _square, _square, _square, _cube, _cube, _some, _some, _i8, _i8, _square, _flags, _flags)
+        (
+            _i8,
+            _square,
+            _square,
+            _square,
+            _square,
+            _cube,
+            _cube,
+            _some,
+            _some,
+            _floats,
+            _i8,
+            _i8,
+            _square,
+            _flags,
+            _flags,
+        )
     )(
-        *(_matrix, _indices, _matrix, _matrix, _matrix, _matrix, _cubes, _cubes, _indices, _indices, _i8, _i8),
+        *(_matrix, _indices, _matrix, _matrix, _matrix, _matrix, _cubes, _cubes, _indices, _indices, _vector, _i8, _i8),
         *(_yes, _f8, _f8, _yes),
     )
 )
@@ -538,22 +563,23 @@ def hemisphere(
     basis0: Floats,
     rank0: Counts,
     k0: Counts,
+    q0: Floats,
     t: int,
     last: int,
     average: bool,
     tolerance: float,
     root_c: float,
     until_change: bool,
-) -> tuple[int, Floats, Floats, Floats, Floats, Floats, Floats, Counts, Counts, int, int, Floats, Flags, Flags]:
+) -> tuple[int, Floats, Floats, Floats, Floats, Floats, Floats, Counts, Counts, Floats, int, int, Floats, Flags, Flags]:
     """Each row of W its own perceptron, of first order where there are no factors; label r is positive for row r.
 
     On a mistake of the last iterate A ← A + (t−1)ΔW; after it, and 2^j points after it, the rule is W − A/t.
-    Returns (points consumed, W, A, rule, ξ, U, basis, rank, k, t, t of the last update, scores, changed, updates).
+    Returns (points consumed, W, A, rule, ξ, U, basis, rank, k, Q, t, t of the last update, scores, changed, updates).
     """
     n, D = F.shape
     rows = weights.shape[0]
     W, lag, rule, xi = weights.copy(), lag0.copy(), rule0.copy(), xi0.copy()
-    U, basis, rank, k = factor.copy(), basis0.copy(), rank0.copy(), k0.copy()
+    U, basis, rank, k, q = factor.copy(), basis0.copy(), rank0.copy(), k0.copy(), q0.copy()
     b, e, w = np.empty(D), np.empty(D), np.empty(D)
     scores, changed, updates = np.empty((n, rows)), np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
     second, pseudo = U.shape[0] > 0, basis.shape[0] > 0
@@ -573,7 +599,8 @@ def hemisphere(
                 if second:
                     if rank[r] == D:
                         b[:] = f
-                    rank[r] = _refactor(U[r], basis[r], rank[r], b, e, left)
+                    rank[r], more = _refactor(U[r], basis[r], rank[r], b, e, left)
+                    q[r] += more
                     _weights(U[r], basis[r], rank[r], xi[r], b, w)
                 else:
                     w[:] = xi[r]
@@ -593,8 +620,8 @@ def hemisphere(
                     rule[r, j] = W[r, j] - lag[r, j] / t if average else W[r, j]
             changed[i] = True
             if until_change:
-                return i + 1, W, lag, rule, xi, U, basis, rank, k, t, last, scores, changed, updates
-    return n, W, lag, rule, xi, U, basis, rank, k, t, last, scores, changed, updates
+                return i + 1, W, lag, rule, xi, U, basis, rank, k, q, t, last, scores, changed, updates
+    return n, W, lag, rule, xi, U, basis, rank, k, q, t, last, scores, changed, updates
 
 
 @compiled(

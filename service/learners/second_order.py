@@ -51,6 +51,7 @@ class State:
     rank: int
     k: int  # updates
     reach: float  # max sinh²(r/2), r = d(p, x)
+    q: float = math.nan  # Q = Σ zᵀA⁺z over the mistakes, A with z in it; nan: not known, from before it was kept
 
 
 AXES = {
@@ -85,6 +86,7 @@ def init(p: ArrayLike, *, c: float = 1.0, a: float = 1.0, w: ArrayLike | None = 
         rank=rank,
         k=0,
         reach=0.0,
+        q=0.0,
     )
 
 
@@ -111,7 +113,7 @@ def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = Fa
 def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State]:
     """`observe`, of points and signs that were checked"""
     X = X if state.c == 1 else X * math.sqrt(state.c)
-    n, w, xi, factor, basis, rank, k, reach, ratios, changed = loops.second_order(
+    n, w, xi, factor, basis, rank, k, q, reach, ratios, changed = loops.second_order(
         X,
         y,
         state.p,
@@ -122,10 +124,11 @@ def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State
         state.rank,
         RANK_TOLERANCE,
         state.k,
+        state.q,
         state.reach,
         until_change,
     )
     if rank == state.p.size:
         basis = basis[:0]
-    learned = replace(state, w=w, xi=xi, factor=factor, basis=basis, rank=rank, k=k, reach=reach)
+    learned = replace(state, w=w, xi=xi, factor=factor, basis=basis, rank=rank, k=k, reach=reach, q=q)
     return Outcome(learned, np.arcsinh(ratios[:n]) / math.sqrt(state.c), changed[:n])

@@ -6,7 +6,8 @@ from A_k = RIDGE·I. Kept is A_k⁻¹, which one φ changes by rank one: with v 
 A_k⁻¹ ← A_k⁻¹ − g vvᵀ/(1 + gφᵀv), and the step is along v/(1 + gφᵀv). Where K(d+2)² is more than FULL numbers, only
 diagonals are kept, with the same step.
 
-It can begin from a batch softmax on φ: its weights, and the A_k that the points it was fitted to would have left there.
+It can begin from a batch softmax on φ: its weights, and the A_k that the points it was fitted to would have left there,
+from those points, or from their curvature Σ g φφᵀ.
 Scores are the logits ⟨w_k,φ⟩; for two classes their difference, the log odds of the positive one.
 """
 
@@ -51,9 +52,16 @@ AXES = {"w": ("K", "D"), "inverse": ("full", "D", "D"), "diagonal": ("diagonals"
 
 
 def init(
-    d: int, *, classes: int = 2, c: float = 1.0, W: ArrayLike | None = None, points: ArrayLike | None = None
+    d: int,
+    *,
+    classes: int = 2,
+    c: float = 1.0,
+    W: ArrayLike | None = None,
+    points: ArrayLike | int | None = None,
+    curvature: Array | None = None,
 ) -> State:
-    """From the weights W of a batch softmax on φ, if given, and the points it was fitted to."""
+    """From the weights W of a batch softmax on φ, if given, and the points it was fitted to; or with their curvature,
+    K×D×D, or K×1×D where diagonals are kept, and their number."""
     w = row_weights(W, d, classes, c)
     K, D = w.shape
     full = full_matrices(d, classes)
@@ -64,11 +72,21 @@ def init(
         diagonal=np.full((0 if full else K, D), 1 / RIDGE),
         t=0,
     )
+    if curvature is not None and isinstance(points, int):
+        return replace(_curved(first, curvature), t=points)
     if points is None:
         return first
     F = _features(first, points)
     _, inverse, diagonal, _ = _learn(F, np.zeros(len(F), dtype=np.int64), w, first.inverse, first.diagonal, False)
     return replace(first, inverse=inverse, diagonal=diagonal, t=len(F))
+
+
+def _curved(first: State, curvature: Array) -> State:
+    """With (RIDGE·I + curvature)⁻¹ of each class, or of its diagonal"""
+    if not len(first.inverse):
+        return replace(first, diagonal=1 / (RIDGE + curvature[:, 0]))
+    inverse = np.linalg.inv(RIDGE * np.eye(curvature.shape[1]) + curvature)
+    return replace(first, inverse=(inverse + inverse.transpose(0, 2, 1)) / 2)
 
 
 def first(settings: Settings) -> State:

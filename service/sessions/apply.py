@@ -75,7 +75,11 @@ def apply(before: Loaded, requests: Sequence[Request], past: Past | None = None)
                 past = past.followed_by(run.batch)
     if after.counters.observed == before.counters.observed:
         return Applied(results, Change(before))
-    return Applied(results, Change(after, _entry(before, after, runs, tuple(matched), tuple(alarms))))
+    run, told = runs[0] if len(runs) == 1 else _together(runs), (tuple(matched), tuple(alarms))
+    entry = Entry(Kind.POINTS, after.counters, after.status, len(run.scores), None, None, *told)
+    if before.spec.keep_points > 0:
+        entry = replace(entry, batch=run.batch, predicted=run.decided, replaced=run.replaced)
+    return Applied(results, Change(after, entry))
 
 
 def _learned(before: Loaded, batch: Batch, past: Past, until_change: bool) -> Run:
@@ -147,7 +151,7 @@ def _run(spec: Spec, state: Any, updates: int, batch: Batch, until_change: bool)
     scores = outcome.scores
     decided = (scores >= 0).astype(np.int64) if spec.binary else scores.argmax(axis=1)
     taken = batch if len(scores) == len(batch.X) else batch[: len(scores)]
-    k = updates + np.cumsum(outcome.updated)
+    k = updates + np.cumsum(outcome.changed if outcome.updates is None else outcome.updates)
     wrong = decided != taken.indices
     return Run(taken, outcome.state, scores, decided, wrong, outcome.changed, k, outcome.probabilities)
 
@@ -181,7 +185,8 @@ def _answered(before: Loaded, run: Run, requests: Sequence[Request]) -> tuple[Lo
         answer = Answer(scores, stop - start, mistakes, counters, request.fates, decided=decided, probabilities=sure)
         answers.append(answer)
         start = stop
-    return replace(before, counters=counters, state=run.state, status=_status(before, run)), answers
+    status = before.status if not run.replaced else _status(before, run)
+    return replace(before, counters=counters, state=run.state, status=status), answers
 
 
 def _status(before: Loaded, run: Run) -> str:
@@ -196,17 +201,6 @@ def _counted(before: Loaded, run: Run) -> tuple[Loaded, tuple[int, ...]]:
     if run.probabilities is not None:
         counted = tally.judged(counted, run.probabilities, indices, decided)
     return replace(before, tally=counted, confusion=tally.counted(before.confusion, indices, decided)), alarms
-
-
-def _entry(
-    before: Loaded, after: Loaded, runs: list[Run], matched: tuple[Matched, ...], alarms: tuple[int, ...]
-) -> Entry:
-    """What the log is told"""
-    run = runs[0] if len(runs) == 1 else _together(runs)
-    entry = Entry(Kind.POINTS, after.counters, after.status, len(run.scores), matched=matched, alarms=alarms)
-    if before.spec.keep_points > 0:
-        entry = replace(entry, batch=run.batch, predicted=run.decided, replaced=run.replaced)
-    return entry
 
 
 def _together(runs: list[Run]) -> Run:

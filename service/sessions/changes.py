@@ -92,10 +92,11 @@ def with_budget(change: Change, initial: float) -> Change:
     return Change(after, Entry(Kind.BUDGET, counters, loaded.status, replaced=(replaced,), spec=spec))
 
 
-def with_promotion(loaded: Loaded, classifier: Classifier, fit: str) -> Change:
-    """The learner begins anew from a fit"""
-    counters = replace(loaded.counters, updates=0, version=loaded.counters.version + 1)
-    state = promoted(loaded.spec, loaded.state, classifier)
+def with_promotion(loaded: Loaded, classifier: Classifier, fit: str, member: str | None = None) -> Change:
+    """The learner, or a member of its vote, begins anew from a fit"""
+    state = promoted(loaded.spec, loaded.state, classifier, member)
+    updates = loaded.counters.updates if member else 0
+    counters = replace(loaded.counters, updates=updates, version=loaded.counters.version + 1)
     after = replace(loaded, state=state, counters=counters, status=Status.LIVE)
-    replaced = Replaced(0, 0, state, "promotion")
+    replaced = Replaced(0, updates, state, "promotion")
     return Change(after, Entry(Kind.PROMOTION, counters, Status.LIVE, replaced=(replaced,), fit=fit))

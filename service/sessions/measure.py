@@ -40,7 +40,7 @@ def measured(loaded: Loaded) -> dict[str, Any]:
         "drift": {
             "alarms": tally.alarms,
             "last_alarm": tally.last_alarm or None,
-            "window": tally.drift.window,
+            "window": tally.drift_window,
             "sensitivity": spec.sensitivity,
             "on_drift": "restart" if spec.restart else "alarm",
         },

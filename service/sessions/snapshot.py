@@ -122,13 +122,15 @@ def _check_member(state: Any, first: Any) -> None:
             if not ((np.asarray(value) >= low) & (np.asarray(value) <= high)).all():
                 raise wrong
         if isinstance(value, np.ndarray):
-            if each.name != "basis" and value.shape != begun.shape:
+            if each.name not in ("basis", "scale", "offset") and value.shape != begun.shape:
                 raise wrong
             if each.name == "evidence":
                 if not (value > 0).all():
                     raise wrong
             elif not (np.abs(value) <= LARGEST_WEIGHT).all():
                 raise wrong
+        if each.name == "q" and (np.asarray(value) < 0).any():  # nan: from before it was kept
+            raise wrong
         if each.name == "p":
             try:
                 require_ball([value])
@@ -180,12 +182,12 @@ def _check_counts(spec: Spec, counters: Counters, confusion: dict[tuple[int, int
 
 
 def _check_tally(tally: Tally, observed: int) -> None:
-    counted = tally.block <= tally.seen % BLOCK and tally.switches <= tally.seen == tally.drift.seen == observed
+    counted = tally.block <= tally.seen % BLOCK and tally.switches <= tally.seen == observed
     recent = tally.window_mistakes <= tally.window_size and tally.alarms <= tally.last_alarm <= tally.seen
     points, sure, right = tally.bins.T
     probable = (points >= 0).all() and (right >= 0).all() and (right <= points).all() and points.sum() <= observed
     likely = 0 <= tally.loss <= LARGEST_COUNT and (sure >= 0).all() and (sure <= points * (1 + 1e-9) + BINS).all()
-    if not (counted and recent and probable and likely and tally.drift.window <= observed):
+    if not (counted and recent and probable and likely and tally.drift_window <= observed):
         raise InvalidSnapshot("the tally of the snapshot does not fit its counters")
 
 

@@ -23,13 +23,15 @@ from numpy.typing import NDArray
 from service.errors import StateCorrupt
 from service.geometry import Array
 from service.learners import drift, loops
-from service.learners.drift import SENSITIVITY
+from service.learners.drift import LEVELS, PER_LEVEL, SENSITIVITY
 
 #: How many points the window looks back, how many one entry of the log stands for, how many of its entries are kept.
 WINDOW, BLOCK, LOGGED = 1000, 1000, 1000
 BINS, LEAST = 10, 1e-15
 
-_HEAD = struct.Struct("<QQQi125sB")
+_HEAD = struct.Struct("<QQQiQQ125sBB")
+#: Levels from … to, and the type that holds the errors of a bucket: of level l there are at most 2^l.
+_WIDTHS = ((0, 8, "<u1"), (8, 16, "<u2"), (16, 32, "<u4"), (32, LEVELS, "<u8"))
 _PROBABLE = struct.Struct(f"<d{3 * BINS}d")
 
 
@@ -41,7 +43,10 @@ class Tally:
     last_label: int = -1  # the class of the newest point
     window: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(WINDOW, dtype=np.uint8))  # a ring: 1 = mistake
     log: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, dtype=np.uint16))  # mistakes a full block
-    drift: drift.State = field(default_factory=drift.State)
+    alarms: int = 0  # drift that was found
+    last_alarm: int = 0  # the position of the newest; 0: there was none
+    held: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # buckets of 1, 2, 4 … points
+    errors: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, PER_LEVEL), dtype=np.int64))  # in each
     loss: float = 0.0  # Σ −ln p(true class)
     bins: Array = field(default_factory=lambda: np.zeros((BINS, 3)))  # points, Σ how sure, how many right
 
@@ -54,13 +59,9 @@ class Tally:
         return int(self.window.sum())
 
     @property
-    def alarms(self) -> int:
-        return self.drift.alarms
-
-    @property
-    def last_alarm(self) -> int:
-        """The position of the newest; 0: there was none"""
-        return self.drift.last_alarm
+    def drift_window(self) -> int:
+        """How many points are looked back on for drift"""
+        return sum(int(count) << level for level, count in enumerate(self.held))
 
     @property
     def probable(self) -> int:
@@ -77,22 +78,32 @@ class Tally:
 
     def pack(self) -> bytes:
         """All but the log, which changes once in BLOCK points and is stored apart"""
-        probable = self.probable > 0
-        window = np.packbits(self.window).tobytes()
-        head = _HEAD.pack(self.seen, self.block, self.switches, self.last_label, window, probable)
-        return head + (_PROBABLE.pack(self.loss, *self.bins.ravel()) if probable else b"") + self.drift.pack()
+        probable, window = bool(self.bins[:, 0].any()), np.packbits(self.window).tobytes()
+        numbers = (self.seen, self.block, self.switches, self.last_label, self.alarms, self.last_alarm)
+        parts = [_HEAD.pack(*numbers, window, probable, len(self.held)), self.held.astype("<u1").tobytes()]
+        parts += [self.errors[low:high].astype(kind).tobytes() for low, high, kind in _WIDTHS if low < len(self.held)]
+        return b"".join([*parts, _PROBABLE.pack(self.loss, *self.bins.ravel()) if probable else b""])
 
     @classmethod
     def unpack(cls, data: bytes, log: bytes = b"") -> Tally:
         try:
-            seen, block, switches, last, bits, probable = _HEAD.unpack_from(data)
-            loss, *bins = _PROBABLE.unpack_from(data, _HEAD.size) if probable else (0.0, *np.zeros(3 * BINS))
-        except struct.error as error:
+            seen, block, switches, last, alarms, alarm, bits, probable, levels = _HEAD.unpack_from(data)
+            held, at = np.frombuffer(data, "<u1", levels, _HEAD.size).astype(np.int64), _HEAD.size + levels
+            errors = np.zeros((levels, PER_LEVEL), dtype=np.int64)
+            for low, high, kind in _WIDTHS:
+                rows = errors[low:high]
+                rows[:] = np.frombuffer(data, kind, rows.size, at).reshape(rows.shape)
+                at += rows.size * np.dtype(kind).itemsize
+            loss, *bins = _PROBABLE.unpack_from(data, at) if probable else (0.0, *np.zeros(3 * BINS))
+        except (struct.error, ValueError) as error:
             raise StateCorrupt("the stored tally is damaged") from error
-        window = np.unpackbits(np.frombuffer(bits, dtype=np.uint8))
-        found = drift.State.unpack(data[_HEAD.size + (_PROBABLE.size if probable else 0) :])
-        newest = np.frombuffer(log, dtype="<u2")
-        return cls(seen, block, switches, last, window, newest, found, loss, np.array(bins).reshape(BINS, 3))
+        most = np.where(np.arange(PER_LEVEL) < held[:, None], np.int64(1) << np.arange(levels)[:, None], 0)
+        whole = len(data) == at + (_PROBABLE.size if probable else 0)
+        if not whole or levels > LEVELS or (held > PER_LEVEL).any() or (errors > most).any() or (errors < 0).any():
+            raise StateCorrupt("the stored tally is damaged")
+        window, newest = np.unpackbits(np.frombuffer(bits, dtype=np.uint8)), np.frombuffer(log, dtype="<u2")
+        found = (alarms, alarm, held, errors, loss, np.array(bins).reshape(BINS, 3))
+        return cls(seen, block, switches, last, window, newest, *found)
 
     def pack_log(self) -> bytes:
         return self.log.astype("<u2").tobytes()
@@ -108,7 +119,7 @@ def from_version_1(data: bytes, log: bytes = b"") -> Tally:
     except struct.error as error:
         raise StateCorrupt("the stored tally is damaged") from error
     window, newest = np.unpackbits(np.frombuffer(bits, dtype=np.uint8)), np.frombuffer(log, dtype="<u2")
-    return Tally(seen, block, 0, -1, window, newest, drift.State(seen, alarms, last))
+    return Tally(seen, block, 0, -1, window, newest, alarms, last)
 
 
 def observe(
@@ -120,10 +131,12 @@ def observe(
     window, block, last, switches, full = loops.tally(
         wrong, indices, t.window, t.seen, t.block, t.last_label, t.switches, BLOCK
     )
-    found = drift.observe(t.drift, wrong, sensitivity)
+    held, errors, alarms = drift.scan(wrong, t.held, t.errors, t.seen, sensitivity)
+    last_alarm = int(alarms[-1]) if len(alarms) else t.last_alarm
     log = np.concatenate([t.log, full.astype(np.uint16)])[-LOGGED:] if len(full) else t.log
-    counted = Tally(t.seen + len(wrong), block, switches, last, window, log, found.state, t.loss, t.bins)
-    return counted, tuple(found.alarms.tolist())
+    found = (t.alarms + len(alarms), last_alarm, held, errors)
+    counted = Tally(t.seen + len(wrong), block, switches, last, window, log, *found, t.loss, t.bins)
+    return counted, tuple(alarms.tolist())
 
 
 def judged(tally: Tally, probabilities: Array, indices: NDArray[np.int64], decided: NDArray[np.int64]) -> Tally:
