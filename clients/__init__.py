@@ -61,6 +61,7 @@ from clients.problems import (
     Unreachable,
     UnsupportedMediaType,
     WentBackwards,
+    WrongArgument,
 )
 
 __all__ = [
@@ -122,4 +123,5 @@ __all__ = [
     "Unreachable",
     "UnsupportedMediaType",
     "WentBackwards",
+    "WrongArgument",
 ]

@@ -19,6 +19,7 @@ HorocycleError
 │   │   └── StoreUnavailable  StoreFull  StoreReadOnly  OutcomeUnknown
 │   └── StateCorrupt  InternalError
 ├── Unreachable                  no response to any attempt
+├── WrongArgument                what was passed to the SDK cannot be meant; a ValueError and a TypeError too
 ├── UnexpectedAnswer             an answer, but not one of Horocycle: is the address right?
 ├── WentBackwards                the service is behind what it acknowledged before: a failover lost something
 ├── TakenOver                    another connection of this producer streams now
@@ -296,6 +297,10 @@ class Unreachable(HorocycleError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.url, self.attempts, self.why)
+
+
+class WrongArgument(HorocycleError, ValueError, TypeError):
+    """What was passed cannot be meant. Nothing was sent."""
 
 
 class UnexpectedAnswer(HorocycleError):

@@ -359,7 +359,7 @@ def test_what_is_no_stream_is_refused_by_the_service_whatever_its_size(session: 
         (problems.NotANumber, X.astype(str), y),
         (problems.UnknownLabel, [[0.1, 0.2]], [7]),
         (problems.UnknownLabel, X, y > 0),
-        (problems.UnknownLabel, X, y.astype(float)),
+        (problems.UnknownLabel, X, y / 2),
         (problems.LengthMismatch, [[0.1, 0.2]], [1, 1]),
         (problems.LengthMismatch, X, y[1:]),
         (problems.LengthMismatch, iter(X), y[1:]),
