@@ -1,7 +1,7 @@
 """python -m benchmarks.observe [--quick] [--only WORD …]: what an observe costs, end to end; its peer and its floor
 
 Four servers run at once, on loopback: the service as it ships (one worker, its private store with fsync on every
-commit); River's perceptron behind FastAPI (`river_server.py`: JSON, in memory), as it is, and once more with its weights
+commit); River's perceptron behind FastAPI (`river_server.py`: JSON, in memory), as it is, and again with its weights
 written to a store like ours before every answer; and a bare ASGI app that reads the body, drops it and says 200.
 What is counted is CPU time, user and system, of a server and its store, a request; not
 wall time. Every system meets every cell once a round, in shuffled order; the medians over the rounds are compared.
