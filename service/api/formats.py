@@ -46,7 +46,7 @@ NDJSON = "application/x-ndjson"
 NPY = "application/x-npy"
 RAW = "application/octet-stream"
 FORMATS = (JSON, NDJSON, NPY, RAW)
-#: One point of fewer numbers is in the ball for sure if its sum of squares, added up in any order, is below the limit by
+#: One point of fewer numbers is in the ball for sure if its sum of squares, added in any order, is below the limit by
 #: more than the rounding of two such sums, 2·FEW·ε: found without NumPy, which takes longer for so few.
 FEW, SURE = 16, 1 - 2 * 16 * sys.float_info.epsilon
 
