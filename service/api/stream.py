@@ -18,7 +18,6 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -54,7 +53,7 @@ NAME = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 #: Unanswered messages: unless asked for, and at the most.
 WINDOW, LARGEST_WINDOW = 64, 1024
 #: Fields beside those of observe; a message without these words is read as a body of observe.
-FIELDS = (b'"again"', b'"ids"', b'"id"', b'"if_match"', b'"reply"', b'"probabilities"')
+FIELDS = re.compile(rb'"(?:again|ids?|if_match|reply|probabilities)"')
 #: Those that say what an answer has
 TOLD = ("reply", "probabilities")
 #: Close codes: come back later (the store is away), another connection has taken over, the session has ended.
@@ -174,21 +173,20 @@ class Stream:
     async def _taken(self, body: bytes, raw: bool) -> Waiting:
         """A message on its way to be applied, and where its answer will come from"""
         spec, fields = self._here.ingest.spec(self._spec.id) or self._spec, dict[str, Any]()
-        if not raw and any(word in body for word in FIELDS):
+        if not raw and FIELDS.search(body):
             with suppress(HorocycleError):  # read as a body of observe it is named
                 fields = _object(load_json(body))
             if fields.keys() == {"again"} and type(fields["again"]) is int:
                 return Waiting(asyncio.ensure_future(self._again(fields["again"])), len(body), None)
         self.seq += 1
-        request, reply = _understood(spec, self.seq, body, raw, fields, self._told)
+        mark = Mark(self._producer, self._connection, self.seq)
+        request, reply = _understood(spec, mark, body, raw, fields, self._told)
         if isinstance(request.refused, UnknownLabel):  # it may have been added by another worker
             with suppress(HorocycleError):
                 spec = (await self._here.ingest.current(spec.id)).spec
-            request, reply = _understood(spec, self.seq, body, raw, fields, self._told)
-        if self._producer is not None:
-            numbered = Numbered(self._producer, self._connection, self.seq, reply)
-            answer = self._here.ingest.observe(spec.id, replace(request, numbered=numbered))
-            return Waiting(answer, len(body), None)
+            request, reply = _understood(spec, mark, body, raw, fields, self._told)
+        if request.numbered is not None:
+            return Waiting(self._here.ingest.observe(spec.id, request), len(body), None)
         if request.refused is not None:
             return Waiting(_answered(reply(request.refused)), len(body), None)
         return Waiting(self._here.ingest.observe(spec.id, request), len(body), reply)
@@ -235,26 +233,40 @@ async def _answered(reply: bytes) -> bytes:
     return reply
 
 
+class Mark(NamedTuple):
+    """Where a message comes from; without a producer its number is not kept"""
+
+    producer: str | None
+    connection: int
+    seq: int
+
+    def numbered(self, reply: Reply) -> Numbered | None:
+        return None if self.producer is None else Numbered(self.producer, self.connection, self.seq, reply)
+
+
 def _understood(
-    spec: Spec, seq: int, body: bytes, raw: bool, fields: dict[str, Any], told: dict[str, Any]
+    spec: Spec, mark: Mark, body: bytes, raw: bool, fields: dict[str, Any], told: dict[str, Any]
 ) -> tuple[Request, Reply]:
     """What a message asks for, or why it is refused, and how that is answered"""
     try:
-        return _request(spec, seq, body, raw, fields, told)
+        if fields:
+            return _with_fields(spec, mark, fields, told)
+        batch = read_labelled(body, RAW if raw else JSON, spec)
+        reply = _observed(spec, mark.seq, batch.indices)
+        return Request(batch, numbered=mark.numbered(reply), **told), reply
     except HorocycleError as error:
-        return Request(rows.empty(spec.dimension), refused=error), _observed(spec, seq, None)
+        reply = _observed(spec, mark.seq, None)
+        return Request(rows.empty(spec.dimension), numbered=mark.numbered(reply), refused=error), reply
 
 
-def _request(
-    spec: Spec, seq: int, body: bytes, raw: bool, fields: dict[str, Any], told: dict[str, Any]
-) -> tuple[Request, Reply]:
-    if_match = fields.get("if_match")
+def _with_fields(spec: Spec, mark: Mark, fields: dict[str, Any], told: dict[str, Any]) -> tuple[Request, Reply]:
+    """A message that says more than observe's body does, or brings late labels"""
+    seq, if_match = mark.seq, fields.get("if_match")
     if if_match is not None and not (type(if_match) is int and if_match >= 0):
         raise InvalidRequest("if_match is a version of the model: a number from 0 on", field="if_match")
-    if fields:
-        told = {**told, **_wants({name: str(fields[name]).lower() for name in TOLD if name in fields})}
-        own = {name: value for name, value in fields.items() if name != "if_match" and name not in TOLD}
-        body = json.dumps(own).encode()
+    told = {**told, **_wants({name: str(fields[name]).lower() for name in TOLD if name in fields})}
+    own = {name: value for name, value in fields.items() if name != "if_match" and name not in TOLD}
+    body = json.dumps(own).encode()
     if fields.keys() & {"ids", "id"} and not fields.keys() & {"points", "point"}:
         if if_match is not None:
             raise InvalidRequest("late labels answer no particular classifier: leave if_match out", field="if_match")
@@ -263,9 +275,11 @@ def _request(
         def labels(result: Answer | HorocycleError) -> bytes:
             return _numbered(seq, labelled(spec, late, result)) if isinstance(result, Answer) else _refused(seq, result)
 
-        return Request(rows.empty(spec.dimension), ids=late.ids, late=late.indices, **told), labels
-    batch = read_labelled(body, RAW if raw else JSON, spec)
-    return Request(batch, if_match=if_match, **told), _observed(spec, seq, batch.indices)
+        empty, numbered = rows.empty(spec.dimension), mark.numbered(labels)
+        return Request(empty, ids=late.ids, late=late.indices, numbered=numbered, **told), labels
+    batch = read_labelled(body, JSON, spec)
+    reply = _observed(spec, seq, batch.indices)
+    return Request(batch, if_match=if_match, numbered=mark.numbered(reply), **told), reply
 
 
 def _wants(asked: dict[str, str]) -> dict[str, Any]:
