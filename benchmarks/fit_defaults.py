@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.real_streams import data_folder, embedding, ring, wrapped_normals
-from benchmarks.streams import ball
 from service.batch.classifier import Recipe, fit
 from service.geometry import Array, hemisphere, signed_distance
 
@@ -50,7 +49,9 @@ def sets(folder: Path | None) -> Iterator[tuple[str, Split]]:
     height = hemisphere(X) @ rng.standard_normal(10)
     side = (height >= np.median(height)).astype(np.int64)
     yield "8-d, 10 % noise", halves(X, np.where(rng.random(4000) < 0.1, 1 - side, side))
-    far = ball(rng, 4000, 8, 8.0)  # up to the radius at which hyperboloid coordinates are in the thousands
+    direction = rng.standard_normal((4000, 8))
+    direction /= np.linalg.norm(direction, axis=1)[:, None]
+    far = np.tanh(rng.uniform(0, 8, (4000, 1)) / 2) * direction  # there hyperboloid coordinates are in the thousands
     side = (signed_distance(np.zeros(8), rng.standard_normal(8), far) >= 0).astype(np.int64)
     yield "8-d, far out", halves(far, np.where(rng.random(4000) < 0.1, 1 - side, side))
     yield "6 normals, 10-d", halves(*wrapped_normals(rng, 4000, rng.standard_normal((6, 10)), 0.9))

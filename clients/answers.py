@@ -74,6 +74,7 @@ class SessionInfo:
     refit: str | None = None  # softmax: doubling or none
     drift: dict[str, Any] = field(default_factory=dict)
     hints: list[str] = field(default_factory=list)  # what goes wrong, with its remedy; not in lists
+    agreement: float | None = None  # in the answer to `promote`: on which share of the points it answers as the fit
 
     @classmethod
     def read(cls, document: Document) -> SessionInfo:

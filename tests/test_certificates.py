@@ -518,3 +518,34 @@ def test_a_strategic_learner_near_the_rim_has_no_bound_and_says_why(http: httpx.
 def test_a_loss_that_is_not_hinge_is_refused(http: httpx.Client) -> None:
     sid = http.post("/sessions", json={"dimension": 2}).json()["id"]
     assert http.get(f"/sessions/{sid}/certificate?loss=squared").status_code == 422
+
+
+def test_a_default_session_is_certified_by_its_vote_and_its_error_rate(http: httpx.Client) -> None:
+    X, y = rings(np.random.default_rng(4), 600, 4)
+    sid = observed(http, X, y, labels=["a", "b", "c", "d"], reference=None)
+    told = http.get(f"/sessions/{sid}/certificate", params={"margin": "best", "loss": "hinge"}).json()
+    vote, rate = told["vote"], told["error_rate"]
+    assert vote["mistakes"] == told["mistakes"] <= vote["bound"]
+    assert vote["points"] == told["observed"] == 600
+    assert [member["algorithm"] for member in vote["members"]] == ["second_order", "softmax", "gaussian"]
+    assert vote["best"] in {m["algorithm"] for m in vote["members"] if m["mistakes"] == min_mistakes(vote)}
+    assert rate["low"] <= rate["estimate"] == told["mistakes"] / 600 <= rate["high"] < 0.25
+    assert (told["bound"], told["hinge"], told["classes"]) == (None, None, None)
+
+
+def min_mistakes(vote: dict[str, Any]) -> int:
+    return min(int(member["mistakes"]) for member in vote["members"])
+
+
+@pytest.mark.parametrize("algorithm", ["perceptron", "second_order"])
+def test_a_noisy_session_on_the_hemisphere_has_hinge_bounds(http: httpx.Client, algorithm: str) -> None:
+    rng = np.random.default_rng(5)
+    X, y = separated_on_the_hemisphere(rng, 400, 2, 0.1)
+    sid = observed(http, X, flipped(rng, y, 0.1) > 0, algorithm=algorithm, reference=None)
+    told = http.get(f"/sessions/{sid}/certificate", params={"loss": "hinge", "margin": "best"}).json()
+    assert (told["margin"], told["bound"], told["radius"]) == (None, None, None)
+    assert told["updates"] <= told["hinge"]["bound"]
+    assert (told["points"], told["whole_stream"]) == (400, True)
+    stated = http.get(f"/sessions/{sid}/certificate", params={"margin": 0.1}).json()
+    assert stated["disproved"] is True
+    assert stated["largest_margin"] < 0.1

@@ -20,6 +20,7 @@ import redis
 from service.errors import SessionReplaying
 from service.geometry import Array
 from service.sessions.changes import with_promotion
+from service.sessions.promotion import begun as begun_from
 from service.store.keys import fork_queue_key, session_keys
 from tests.opening import opened, raw
 from tests.running import Running
@@ -109,8 +110,9 @@ def promote(running: Running, sid: str, seed: int) -> None:
 
     async def run() -> None:
         async with storing(running.redis_url) as parts:
-            rng = np.random.default_rng(seed)
-            await parts.ingest.change(sid, lambda was: with_promotion(was, some_classifier(was.spec, rng), "fit"))
+            was = await parts.ingest.current(sid)
+            learner = begun_from(was.spec, was.state, some_classifier(was.spec, np.random.default_rng(seed)))
+            await parts.ingest.change(sid, lambda now: with_promotion(now, learner, "fit"))
 
     asyncio.run(run())
 

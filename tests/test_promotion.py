@@ -242,7 +242,7 @@ def test_a_member_of_a_vote_begins_anew_and_the_vote_goes_on() -> None:
         assert (after.errors, after.t) == (state.errors, state.t)
         decided = spec.decide(learner_of(after.members[at]).score(after.members[at], X))
         assert np.array_equal(decided, classifier.decide(X))
-        assert agreement(spec, state, classifier, Batch(X, y), member) == 1.0
+        assert agreement(spec, after.members[at], classifier, Batch(X, y)) == 1.0
     for wrong in (None, "perceptron", "hyperboloid"):
         with pytest.raises(InvalidParameter, match="second_order, softmax, gaussian"):
             promoted(spec, state, classifier, wrong)
@@ -253,12 +253,12 @@ def test_a_member_of_a_vote_begins_anew_and_the_vote_goes_on() -> None:
 def test_agreement_is_measured() -> None:
     X, y = data()
     classifier, spec = fitted(), session("strategic", budget=0.5)
-    share = agreement(spec, spec.first_state(), classifier, Batch(X, y))
     state = promoted(spec, spec.first_state(), classifier)
+    share = agreement(spec, state, classifier, Batch(X, y))
     assert share == np.mean(spec.decide(strategic.score(state, X)) == classifier.decide(X))
     assert share is not None
     assert 0.5 < share < 1
-    assert agreement(spec, spec.first_state(), classifier, Batch(X[:0], y[:0])) is None
+    assert agreement(spec, state, classifier, Batch(X[:0], y[:0])) is None
 
 
 @pytest.mark.parametrize("a", [1.0, math.inf])
@@ -302,6 +302,16 @@ def test_a_promoted_fit_stays_good_while_the_stream_goes_on(a: float) -> None:
 def test_what_would_answer_otherwise_is_refused(state: Any, classifier: Classifier, says: str) -> None:
     with pytest.raises(InvalidParameter, match=says):
         promoted(session("perceptron"), state, classifier)
+
+
+@pytest.mark.parametrize("labels", [3, 5])
+def test_a_fit_of_other_classes_than_there_are_by_now_is_refused(labels: int) -> None:
+    for algorithm, features in (("perceptron", "tangent"), ("auto", "hemisphere")):
+        spec = session(algorithm, labels, reference=None if algorithm == "auto" else "origin")
+        member = "second_order" if algorithm == "auto" else None
+        for K in (2, 4):
+            with pytest.raises(InvalidParameter, match="fitted anew"):
+                promoted(spec, spec.first_state(), fitted(K, features=features), member)
 
 
 def test_there_are_no_members_where_there_is_no_vote() -> None:

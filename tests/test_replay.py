@@ -26,6 +26,7 @@ from service.sessions.beginnings import Past, needs_past
 from service.sessions.changes import with_budget, with_labels, with_member, with_promotion, with_settings
 from service.sessions.late import resolved
 from service.sessions.opening import first_session
+from service.sessions.promotion import begun
 from service.sessions.records import Change, Entry, EntryId, Loaded, Waiting
 from service.sessions.requests import Request
 from service.sessions.rows import Batch
@@ -118,7 +119,7 @@ def changed(loaded: Loaded, kind: str, seed: int) -> Change:
     spec, rng = loaded.spec, np.random.default_rng(seed)
     lifted = spec.features in ("lift", "hyperboloid") or spec.algorithm == "strategic"
     if kind == "promote" and lifted and not (spec.algorithm == "second_order" and spec.a == 0):
-        return with_promotion(loaded, some_classifier(spec, rng), f"fit-{seed}")
+        return with_promotion(loaded, begun(spec, loaded.state, some_classifier(spec, rng)), f"fit-{seed}")
     if kind == "budget" and spec.estimate:
         return with_budget(with_settings(loaded, {"name": "anew"}), float(rng.uniform(0.5, 3.0)))
     if kind == "keep":

@@ -20,7 +20,8 @@ from service.batch.classifier import Classifier
 from service.errors import InvalidRequest, MalformedBody, UnknownField, outer
 from service.sessions import recipes, rows
 from service.sessions.changes import with_promotion
-from service.sessions.promotion import agreement
+from service.sessions.promotion import agreement, begun
+from service.sessions.records import Change, Loaded
 from service.sessions.showing import shown
 from service.store.fit_queue import name_of
 
@@ -104,11 +105,15 @@ async def promote(id: str, body: Promote, request: Request, idempotency_key: Ide
         return {**shown(loaded), "agreement": None}
     classifier = await fitted(here, id, body.fit)
     points = await here.log.retained(loaded, here.settings.fit_points)
-    agreed = await asyncio.to_thread(agreement, loaded.spec, loaded.state, classifier, points, body.member)
-    after = await here.ingest.change(
-        id, lambda loaded: with_promotion(loaded, classifier, body.fit, body.member), key, mark
-    )
-    return {**shown(after), "agreement": agreed}
+    spec, member = loaded.spec, body.member
+    learner = await asyncio.to_thread(begun, spec, loaded.state, classifier, member)
+    agreed = await asyncio.to_thread(agreement, spec, learner, classifier, points)
+
+    def change(now: Loaded) -> Change:
+        fresh = learner if now.spec == spec else begun(now.spec, now.state, classifier, member)
+        return with_promotion(now, fresh, body.fit, member)
+
+    return {**shown(await here.ingest.change(id, change, key, mark)), "agreement": agreed}
 
 
 async def fitted(here: Context, sid: str, fit: str) -> Classifier:

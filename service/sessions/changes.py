@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from service.batch.classifier import Classifier
 from service.errors import InvalidParameter
 from service.learners import LEARNERS, auto, one_vs_rest, strategic
 from service.learners.contract import FULL, full_matrices
-from service.sessions.promotion import promoted
+from service.sessions.promotion import placed
 from service.sessions.published import alone
 from service.sessions.records import Change, Entry, Kind, Loaded, Replaced, Status
 from service.sessions.spec import MANY_CLASSES, Label, Spec, require_moderate
@@ -94,9 +93,9 @@ def with_budget(change: Change, initial: float) -> Change:
     return Change(after, Entry(Kind.BUDGET, counters, loaded.status, replaced=(replaced,), spec=spec))
 
 
-def with_promotion(loaded: Loaded, classifier: Classifier, fit: str, member: str | None = None) -> Change:
-    """The learner, or a member of its vote, begins anew from a fit"""
-    state = promoted(loaded.spec, loaded.state, classifier, member)
+def with_promotion(loaded: Loaded, learner: Any, fit: str, member: str | None = None) -> Change:
+    """The learner, or a member of its vote, begins anew: as this one, which was begun from a fit"""
+    state = placed(loaded.spec, loaded.state, learner, member)
     updates = loaded.counters.updates if member else 0
     counters = replace(loaded.counters, updates=updates, version=loaded.counters.version + 1)
     after = replace(loaded, state=state, counters=counters, status=Status.LIVE)

@@ -44,22 +44,32 @@ from service.sessions.spec import Spec
 
 def promoted(spec: Spec, state: Any, classifier: Classifier, member: str | None = None) -> Any:
     """The session's learner, begun from the fit; of a vote that member of it"""
-    if not isinstance(state, auto.State):
-        if member is not None:
-            raise InvalidParameter("member", member, f"left out: there is no vote in a session of {spec.algorithm}")
-        return _begun(spec, state, classifier)
-    at = _place(spec, member)
-    members = (*state.members[:at], _begun(spec, state.members[at], classifier), *state.members[at + 1 :])
-    return replace(state, members=members)
+    return placed(spec, state, begun(spec, state, classifier, member), member)
 
 
-def agreement(spec: Spec, state: Any, classifier: Classifier, points: Batch, member: str | None = None) -> float | None:
-    """On which share of the points the promoted learner, or member, answers as the fit does; None: without points"""
+def begun(spec: Spec, state: Any, classifier: Classifier, member: str | None = None) -> Any:
+    """The learner, or the member of a vote, that begins from the fit: this may take a while, matrices are inverted"""
+    if isinstance(state, auto.State):
+        return _begun(spec, state.members[_place(spec, member)], classifier)
+    if member is not None:
+        raise InvalidParameter("member", member, f"left out: there is no vote in a session of {spec.algorithm}")
+    return _begun(spec, state, classifier)
+
+
+def placed(spec: Spec, state: Any, learner: Any, member: str | None = None) -> Any:
+    """The session's learner with that one begun anew: a vote and what is known of a budget stay as they are by now"""
+    if isinstance(state, auto.State):
+        at = _place(spec, member)
+        return replace(state, members=(*state.members[:at], learner, *state.members[at + 1 :]))
+    if isinstance(state, strategic.State):
+        return replace(learner, **strategic.known_budget(state))
+    return learner
+
+
+def agreement(spec: Spec, learner: Any, classifier: Classifier, points: Batch) -> float | None:
+    """On which share of the points the learner answers as the fit does; None: without points"""
     if not len(points):
         return None
-    learner = promoted(spec, state, classifier, member)
-    if isinstance(learner, auto.State):
-        learner = learner.members[_place(spec, member)]
     decided = spec.decide(learner_of(learner).score(learner, points.X))
     return float((decided == classifier.decide(points.X)).mean())
 
@@ -76,6 +86,9 @@ def _begun(spec: Spec, state: Any, classifier: Classifier) -> Any:
     if isinstance(state, gaussian.State):
         what = "for another learner: a gaussian has no weights to begin from"
         raise InvalidParameter("fit", f"a {classifier.kind}", what)
+    if classifier.classes != len(spec.labels):
+        what = f"fitted anew: the session has {len(spec.labels)} labels by now"
+        raise InvalidParameter("fit", f"of {classifier.classes} classes", what)
     kind, features = ("softmax" if isinstance(state, softmax.State) else "svm"), _taken(state)
     if classifier.kind != kind or classifier.features not in features:
         found = f"a {classifier.kind} on {classifier.features} features"
@@ -145,8 +158,7 @@ def _member(like: Any, spec: Spec, p: Array | None, w: Array) -> Any:
     if isinstance(like, second_order.State):
         return second_order.init(p, c=c, a=like.a, w=w)
     if isinstance(like, strategic.State):
-        begun = strategic.init(p, c=c, budget=spec.budget, estimate=like.estimating, w=w)
-        return replace(begun, **strategic.known_budget(like))
+        return strategic.init(p, c=c, budget=spec.budget, estimate=like.estimating, w=w)
     return perceptron.init(p, c=c, w=w)
 
 
