@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import __version__
-from service.api import certificate, disk, events, fits, health, log, metrics, pages, sessions, snapshot
+from service.api import certificate, disk, events, fits, health, inference, log, metrics, pages, sessions, snapshot
 from service.api.bodies import BodyLimit
 from service.api.context import Context, Streams
 from service.api.front import App
@@ -89,7 +89,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, health, pages):
+    for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, health, inference, pages):
         app.include_router(part.router)
     for extra in (fits.promotion, pages.problems):
         app.include_router(extra)

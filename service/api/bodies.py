@@ -45,7 +45,7 @@ class BodyLimit:
             return
         parts: list[Message] = []
         size, more, imports = 0, True, scope["path"] == "/sessions"
-        fits = scope["path"].endswith("/fits")
+        fits = scope["path"].endswith(("/fits", "/infer"))
         limit = max(self._large, self._limit) if imports or fits else self._limit
         while more:
             message = await receive()
