@@ -19,6 +19,7 @@ HorocycleError
 │   └── StateCorrupt
 ├── Unreachable                  no response to any attempt
 ├── WrongArgument                what was passed to the SDK cannot be meant; a ValueError and a TypeError too
+├── FileProblem                  a file that cannot be read as points and labels
 ├── UnexpectedAnswer             an answer, but not one of Horocycle: is the address right?
 ├── WentBackwards                the service is behind what it acknowledged before: a failover lost something
 ├── FitCancelled                 the fit that was waited for was cancelled
@@ -277,6 +278,10 @@ class Unreachable(HorocycleError):
 
 class WrongArgument(HorocycleError, ValueError, TypeError):
     """What was passed cannot be meant. Nothing was sent."""
+
+
+class FileProblem(HorocycleError):
+    """A file that cannot be read as points and labels; says what to do."""
 
 
 class UnexpectedAnswer(HorocycleError):
