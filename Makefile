@@ -5,12 +5,15 @@ BIN    := $(VENV)/bin
 PORT   ?= 8000
 PIP    := $(BIN)/pip install -qq --disable-pip-version-check
 
-.PHONY: help setup serve test coverage soak check demo bench constraints clean
+.PHONY: help setup serve test test-hosts wheel docs coverage soak check demo bench constraints clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make serve        run the service on http://127.0.0.1:$(PORT)"
 	@echo "make test         run all tests"
+	@echo "make test-hosts   scikit-learn's, River's, onnxruntime's and a V2 client's own checks; the wheel; the site"
+	@echo "make wheel        build the wheel into dist/"
+	@echo "make docs         build the site of the documentation into site/"
 	@echo "make coverage     run all tests, or TESTS=tests/test_x.py, and print their coverage, worker processes included"
 	@echo "make soak         the exactly-once test for ten minutes, with random seeds"
 	@echo "make check        lint, types, import layers"
@@ -57,6 +60,22 @@ coverage: $(VENV)/.compiled $(VENV)/.test
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --skip-covered --show-missing
 
+$(VENV)/.hosts: pyproject.toml constraints.txt | $(VENV)/.serve
+	@echo "installing what 'make test-hosts' needs into $(VENV): heavy packages, some minutes, once"
+	@$(PIP) -e '.[serve,hosts]'
+	@touch $@
+
+test-hosts: $(VENV)/.compiled $(VENV)/.test $(VENV)/.hosts docs
+	@$(BIN)/python -m pytest -p no:cacheprovider hosts
+
+wheel: $(VENV)/.python
+	@echo "building the wheel into dist/"
+	@rm -rf dist build && $(BIN)/pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist
+
+docs: $(VENV)/.hosts
+	@$(BIN)/mkdocs build --quiet --strict --site-dir site
+
 soak: $(VENV)/.compiled $(VENV)/.test
 	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_message_stream.py tests/test_svm_random.py
 
@@ -80,5 +99,5 @@ constraints:
 	@echo "constraints.txt: $$(wc -l < constraints.txt) packages pinned"
 
 clean:
-	@rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build
+	@rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist site
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -55,7 +55,7 @@ def scores(model: Mapping[str, Any], X: Any, xp: Any = np) -> Any:
 def decide(model: Mapping[str, Any], X: Any) -> NDArray[Any]:
     """The label of every point"""
     s = scores(model, np.asarray(X, dtype=np.float64))
-    return np.array(model["labels"])[(s >= 0).astype(int) if s.ndim == 1 else np.argmax(s, axis=1)]
+    return np.asarray(np.array(model["labels"])[(s >= 0).astype(int) if s.ndim == 1 else np.argmax(s, axis=1)])
 
 
 def _lifted(x: Any, xx: Any, p: Any, w: Any, xp: Any) -> Any:

@@ -26,7 +26,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from clients.problems import HorocycleError
+from clients.problems import FileProblem
 
 #: What a column of labels is mostly called.
 NAMES = ("label", "labels", "y", "class", "target", "category")
@@ -34,10 +34,6 @@ NAMES = ("label", "labels", "y", "class", "target", "category")
 BLOCK = 1000
 #: The arrays of an npz, by what they are called: points, labels, and those that are held out.
 ARRAYS = (("x_train", "y_train", "x_test", "y_test"), ("X", "y", "X_test", "y_test"), ("embeddings", "labels", "", ""))
-
-
-class FileProblem(HorocycleError):
-    """A file that cannot be read as points and labels; says what to do."""
 
 
 @dataclass(frozen=True)

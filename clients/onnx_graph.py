@@ -123,7 +123,8 @@ class Graph:
         for name, (value, axes) in outputs.items():
             self._nodes.append(helper.make_node("Identity", [value.name], [name]))
             kind = TensorProto.INT64 if name == "index" else TensorProto.DOUBLE
-            told.append(helper.make_tensor_value_info(name, kind, ["n", len(model["labels"])][:axes]))
+            shape: Any = ["n", len(model["labels"])][:axes]
+            told.append(helper.make_tensor_value_info(name, kind, shape))
         graph = helper.make_graph(self._nodes, "horocycle", self._inputs, told, self._constants)
         found = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
         about = {"labels": json.dumps(model["labels"]), "algorithm": model["algorithm"]}

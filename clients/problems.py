@@ -20,6 +20,7 @@ HorocycleError
 │   └── StateCorrupt  InternalError
 ├── Unreachable                  no response to any attempt
 ├── WrongArgument                what was passed to the SDK cannot be meant; a ValueError and a TypeError too
+├── FileProblem                  a file that cannot be read as points and labels
 ├── UnexpectedAnswer             an answer, but not one of Horocycle: is the address right?
 ├── WentBackwards                the service is behind what it acknowledged before: a failover lost something
 ├── TakenOver                    another connection of this producer streams now
@@ -301,6 +302,10 @@ class Unreachable(HorocycleError):
 
 class WrongArgument(HorocycleError, ValueError, TypeError):
     """What was passed cannot be meant. Nothing was sent."""
+
+
+class FileProblem(HorocycleError):
+    """A file that cannot be read as points and labels; says what to do."""
 
 
 class UnexpectedAnswer(HorocycleError):

@@ -1,4 +1,4 @@
-"""A session as a scikit-learn classifier: `check_estimator`, `cross_val_score` and `Pipeline` take it.
+"""A session as a scikit-learn classifier: `cross_val_score` and `Pipeline` take it. Needs scikit-learn.
 
 from clients.sklearn import HorocycleClassifier
 """

@@ -19,7 +19,21 @@ from starlette.responses import Response
 from starlette.routing import WebSocketRoute
 
 from service import __version__
-from service.api import certificate, demo, disk, events, fits, health, log, metrics, page, pages, sessions, snapshot
+from service.api import (
+    certificate,
+    demo,
+    disk,
+    events,
+    fits,
+    health,
+    inference,
+    log,
+    metrics,
+    page,
+    pages,
+    sessions,
+    snapshot,
+)
 from service.api.bodies import BodyLimit
 from service.api.context import Context, Streams
 from service.api.door import Door, own_hosts
@@ -100,7 +114,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.router.routes.append(WebSocketRoute("/sessions/{id}/stream", stream))
-    for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, page, health, pages):
+    for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, page, health, inference, pages):
         app.include_router(part.router)
     for extra in (fits.promotion, pages.problems, *([demo.router] if settings.demo else [])):
         app.include_router(extra)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.files import Choice, FileProblem, blocks, read
+from clients.files import Choice, blocks, read
+from clients.problems import FileProblem
 
 X, Y = np.array([[0.1, -0.2], [0.3, 0.4], [-0.5, 0.1]]), ["a", "b", "a"]
 

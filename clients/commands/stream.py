@@ -25,8 +25,8 @@ from clients.bodies import rows as rows_of
 from clients.calls import Placing, chosen, width
 from clients.client import Client, Session
 from clients.commands.options import add_settings, parser, run, settings_of
-from clients.files import READERS, Choice, FileProblem, Table, blocks, read
-from clients.problems import HorocycleError, LogTrimmed, UnknownSession
+from clients.files import READERS, Choice, Table, blocks, read
+from clients.problems import FileProblem, HorocycleError, LogTrimmed, UnknownSession
 
 EXAMPLES = """  horocycle stream cells.npz --shuffle                    a new session; the paper's x_test is held out
   horocycle stream cells.csv --label cell_type --holdout 0.2

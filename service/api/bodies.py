@@ -52,7 +52,7 @@ class BodyLimit:
             return
         parts: list[Message] = []
         size, more, begun = 0, True, b""
-        limit = max(self._large, self._limit) if scope["path"].endswith("/fits") else self._limit
+        limit = max(self._large, self._limit) if scope["path"].endswith(("/fits", "/infer")) else self._limit
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":

@@ -112,6 +112,8 @@ class App(FastAPI):
                 if found and scope["method"] in (route.methods or ()):  # HEAD is among them where GET is
                     scope["path_params"], scope["route"] = found.groupdict(), route
                     return await handler(scope, receive, named)
+            if scope["method"] == "HEAD" and not scope["path"].endswith("/events"):
+                scope = {**scope, "method": "GET"}  # the server leaves the body out
             await super().__call__(scope, receive, named)
         finally:
             self._count(scope, status, time.perf_counter() - began)

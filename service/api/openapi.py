@@ -3,6 +3,8 @@ route, and the problems that each can answer with."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Header, Query, Response
@@ -108,6 +110,23 @@ def document(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
+def _short_names(schema: dict[str, Any]) -> None:
+    """operationId, which generated clients call their functions: ours' name, after the tag where two have the same"""
+    named = [
+        (method, path, operation, operation["operationId"].removesuffix(_suffix(method, path)))
+        for path, operations in schema["paths"].items()
+        for method, operation in operations.items()
+    ]
+    count = Counter(name for *_, name in named)
+    for _, _, operation, name in named:
+        operation["operationId"] = name if count[name] == 1 else f"{operation['tags'][0]}_{name}"
+
+
+def _suffix(method: str, path: str) -> str:
+    """What FastAPI puts behind a function's name"""
+    return re.sub(r"\W", "_", path) + f"_{method}"
+
+
 def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     operation["responses"].pop("422", None)
     for kind in FORMATS.get((method, path), ()):
@@ -163,6 +182,7 @@ ONLY: dict[tuple[str, str], tuple[type[HorocycleError], ...]] = {
     ("get", "/sessions/{id}/log"): (errors.LogTrimmed,),
     ("get", "/sessions/{id}/at/{position}/model"): (errors.LogTrimmed, errors.InvalidParameter),
     ("post", "/demo"): (errors.RateLimited, errors.InvalidRequest),
+    ("post", "/v2/models/{id}/infer"): POINTS,
     ("get", "/problems/{slug}"): (errors.UnknownRoute,),
 }
 
@@ -176,7 +196,7 @@ def _problems(method: str, path: str) -> dict[int, list[type[HorocycleError]]]:
     kinds: list[type[HorocycleError]] = [*ONLY.get((method, path), ())]
     if method == "get" and path in STATIC:
         return {}
-    if path not in ("/health/live", "/metrics", "/problems/{slug}"):
+    if path not in ("/health/live", "/v2", "/v2/health/live", "/metrics", "/problems/{slug}"):
         kinds += STORE
     if "{id}" in path or path == "/predict":
         kinds += [errors.UnknownSession, errors.SessionGone, errors.StateCorrupt]

@@ -622,6 +622,51 @@ class Promoted(Session):
     )
 
 
+class ServerMetadata(BaseModel):
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class Ready(BaseModel):
+    name: str | None = None
+    ready: bool | None = None
+    live: bool | None = None
+
+
+class TensorMetadata(BaseModel):
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class ModelMetadata(BaseModel):
+    """A session as a model of the Open Inference Protocol"""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorMetadata]
+    outputs: list[TensorMetadata]
+
+
+class Tensor(TensorMetadata):
+    data: list[Any] | None = Field(None, description="flat or nested; null: as bytes behind the JSON")
+
+
+class Inference(BaseModel):
+    id: str | None = None
+    inputs: list[Tensor] = Field(description="one, `points`: n×d of FP64 or FP32")
+    outputs: list[dict[str, Any]] | None = Field(None, description="which of scores, index and label; none: all")
+
+
+class Inferred(BaseModel):
+    model_name: str
+    model_version: str
+    id: str | None = None
+    outputs: list[Tensor]
+
+
 class Problem(BaseModel):
     """RFC 9457. Further members help: index, norm, limit."""
 

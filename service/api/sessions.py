@@ -115,7 +115,13 @@ async def model(id: str, request: Request) -> Response:
     loaded = await here.ingest.current(id)
     tag = f'"{loaded.counters.version}"'
     headers = {"ETag": tag, "Horocycle-Epoch": str(await here.connection.epoch())}
-    if request.headers.get("if-none-match") == tag:
+    if unchanged(request.headers.get("if-none-match"), tag):
         return Response(status_code=304, headers=headers)
     body = await offload(loaded.spec.columns * loaded.spec.dimension, model_body, loaded)
     return Response(body, headers=headers, media_type=JSON)
+
+
+def unchanged(header: str | None, tag: str) -> bool:
+    """If-None-Match: one tag, several with commas between, weak ones too (RFC 9110, 13.1.2), or *"""
+    tags = [each.strip().removeprefix("W/") for each in (header or "").split(",")]
+    return tag in tags or tags == ["*"]
