@@ -47,7 +47,7 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("post", "/sessions/{id}/fits"): Example(
         202,
         parameters={**DEMO, "idempotency-key": "third"},
-        body={"kind": "svm", "loss": "squared_hinge", "C": 5.0, "reference": "closest"},
+        body={"kind": "svm", "features": "hemisphere", "loss": "squared_hinge", "C": 5.0},
     ),
     ("get", "/sessions/{id}/fits"): Example(parameters=DEMO),
     ("get", "/sessions/{id}/fits/{fit}"): Example(parameters={**DEMO, "fit": FIT}),

@@ -500,6 +500,14 @@ class Normal(BaseModel):
     variances: list[float] | None = Field(None, description="where full matrices would be too large")
 
 
+class Scales(BaseModel):
+    """scale·sinh δ + offset of each class, δ the signed distance; `tangent`: sinh δ times r/sinh r, r = d(p, x)"""
+
+    scale: list[float]
+    offset: list[float]
+    tangent: bool
+
+
 class Model(BaseModel):
     """The published classifier: all that an agent needs to respond to it."""
 
@@ -517,7 +525,9 @@ class Model(BaseModel):
     sigma: float | list[float] | None
     budget: float | None
     threshold: float | None
-    scales: dict[str, Any] | None = Field(description="K classes begun from a fit: what a distance is worth")
+    scales: Scales | None = Field(
+        description="lift, hyperboloid of K > 2 labels, begun from a fit: the largest of these decides, not of δ"
+    )
     classes: list[Normal] | None = Field(description="gaussian: a wrapped normal a class")
     temperature: float | None = Field(description="gaussian: its posteriors are flattened by this")
     members: list[dict[str, Any]] | None = Field(description="auto: the models that vote, each with its weight")

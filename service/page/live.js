@@ -139,7 +139,8 @@ function onOther(data) {
 }
 
 const refresh = throttled(async () => {
-  session = { ...session, ...(await get(base)) };
+  session = scene.session = { ...session, ...(await get(base)) };
+  index = new Map(session.labels.map((label, k) => [label, k])); // labels may have been added
   heading();
 }, 500);
 
