@@ -1,12 +1,17 @@
 """python -m benchmarks.observe [--quick] [--only WORD …]: what an observe costs, end to end; its peer and its floor
 
-Three servers run at once, on loopback: the service as it ships (one worker, its private store with fsync on every
-commit), River's perceptron behind FastAPI (`river_server.py`: JSON, in memory), and a bare ASGI app that reads the
-body, drops it and says 200. What is counted is CPU time, user and system, of a server and its store, a request; not
+Four servers run at once, on loopback: the service as it ships (one worker, its private store with fsync on every
+commit); River's perceptron behind FastAPI (`river_server.py`: JSON, in memory), as it is, and again with its weights
+written to a store like ours before every answer; and a bare ASGI app that reads the body, drops it and says 200.
+What is counted is CPU time, user and system, of a server and its store, a request; not
 wall time. Every system meets every cell once a round, in shuffled order; the medians over the rounds are compared.
 
     summary   ?reply=summary, keep_points 0, no Idempotency-Key
     full      the columns in the answer, an Idempotency-Key a request, the newest 10,000 points retained
+    default   the same, of a session with the default settings (auto); the others are perceptrons at the origin
+
+A shape with `stream` sends messages over a WebSocket, 64 of them unanswered at a time; in `full` by a named producer.
+Its peers get a request for each. p50 and p99 are wall time from the request to its answer.
 
 The peer reads the same JSON, also in the cells where ours is sent raw rows, and answers summaries to the cells that ask
 for them. A session is opened anew for each measurement and brought to its steady state first: points retained up to
@@ -27,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -45,6 +50,7 @@ from numpy.typing import NDArray
 
 from benchmarks.streams import flipped, separable
 from service.geometry import Array
+from service.process.private_store import EmbeddedServer
 from service.store.keys import state_key
 from tests.running import Running, service
 
@@ -73,29 +79,34 @@ class Shape:
     d: int
     raw: bool
     connections: int
+    stream: bool = False
 
     def __str__(self) -> str:
         points = "one point" if self.n == 1 else f"{self.n:,}×{self.d}"
-        return f"{points} {'raw' if self.raw else 'JSON'}, {self.connections} conn"
+        return f"{points} {'stream' if self.stream else 'raw' if self.raw else 'JSON'}, {self.connections} conn"
 
 
 #: Requests that wait are gathered into one commit: 16 connections show it, 1 shows what it costs to be alone.
 SHAPES = (
     Shape(1, 2, raw=False, connections=16),
     Shape(1, 2, raw=False, connections=1),
+    Shape(1, 2, raw=False, connections=64),
+    Shape(1, 2, raw=False, connections=1, stream=True),
+    Shape(1, 2, raw=False, connections=16, stream=True),
     Shape(1_000, 2, raw=False, connections=16),
     Shape(1_000, 2, raw=True, connections=16),
-    Shape(1_000, 2, raw=False, connections=2),
-    Shape(1_000, 2, raw=True, connections=2),
     Shape(10_000, 10, raw=False, connections=2),
     Shape(10_000, 10, raw=True, connections=2),
 )
-CONTRACTS, STREAMS = ("summary", "full"), ("separable", "flipped")
+PAIR = Shape(1_000, 2, raw=True, connections=2)
+CONTRACTS, STREAMS = ("summary", "full", "default"), ("separable", "flipped")
 #: times the peer
 TARGETS = {
-    "summary": dict(zip(SHAPES, (4, 4, 40, 60, 40, 60, 25, 150), strict=True)),
-    "full": dict(zip(SHAPES, (3, 3, 25, 40, 25, 40, 20, 60), strict=True)),
+    "summary": dict(zip(SHAPES, (2, 0.6, 3, 7, 9, 30, 55, 25, 95), strict=True)),
+    "full": dict(zip(SHAPES, (1.7, 0.5, 2.4, 5, 7, 19, 25, 17, 36), strict=True)),
+    "default": dict.fromkeys(SHAPES, 0.0),
 }
+WINDOW = 64
 KEEP = 10_000
 EPSILON = 0.1  # no point of the separable stream is nearer to the boundary
 BODIES = {1: 4096, 1_000: 64, 10_000: 6}  # different ones, sent round and round
@@ -111,7 +122,8 @@ class Cell:
         return f"{self.shape}, {self.contract}, {self.stream}"
 
 
-CELLS = [Cell(*each) for each in itertools.product(SHAPES, CONTRACTS, STREAMS)]
+CELLS = [Cell(*each) for each in itertools.product(SHAPES, CONTRACTS[:2], STREAMS)]
+CELLS += [Cell(SHAPES[i], "default", "flipped") for i in (0, 4, 6)]
 
 
 @cache
@@ -154,7 +166,11 @@ class Connection(asyncio.Protocol):
     transport: asyncio.Transport
     load: Load
     source: Iterator[bytes]
+    window = 1  # requests that are unanswered at a time
     left = 0  # bytes of the answer still to come
+
+    def __init__(self) -> None:
+        self.asked: deque[float] = deque()  # when those were sent that are not answered yet
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -176,7 +192,53 @@ class Connection(asyncio.Protocol):
         self.load.fail(f"the connection was closed: {error}")
 
     def ask(self) -> None:
+        self.asked.append(time.perf_counter())
         self.transport.write(next(self.source))
+
+
+class Socket(Connection):
+    """A WebSocket, as far as it is needed here: text frames, masked with zeros, WINDOW of them under way"""
+
+    window = WINDOW
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heard, self.opened = b"", asyncio.get_running_loop().create_future()
+
+    async def open(self, path: str) -> None:
+        upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+        self.transport.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{upgrade}{key}\r\n".encode())
+        async with asyncio.timeout(30):
+            await self.opened
+
+    def data_received(self, data: bytes) -> None:
+        self._heard += data
+        if not self.opened.done():
+            end = self._heard.find(b"\r\n\r\n") + 4
+            if end < 4 or b'{"hello"' not in self._heard:
+                return
+            assert self._heard.startswith(b"HTTP/1.1 101"), self._heard
+            self._heard = self._heard[end:]
+        at, heard = 0, self._heard
+        while len(heard) >= at + 4:
+            small = heard[at + 1]
+            start, length = (at + 2, small) if small < 126 else (at + 4, int.from_bytes(heard[at + 2 : at + 4], "big"))
+            if len(heard) < start + length:
+                break
+            at = start + length
+            if not self.opened.done():
+                self.opened.set_result(None)
+            elif heard[start : start + 7] != b'{"seq":' or b'"problem"' in heard[start:at]:
+                return self.load.fail(heard[start:at].decode(errors="replace"))
+            else:
+                self.load.answered(self)
+        self._heard = heard[at:]
+
+
+def messages(bodies: Sequence[bytes]) -> Iterator[bytes]:
+    """Text frames, for ever"""
+    return itertools.cycle([b"\x81" + bytes([128 | len(body)]) + bytes(4) + body for body in bodies if len(body) < 126])
 
 
 @dataclass
@@ -185,33 +247,37 @@ class Load:
 
     connections: list[Connection]
     count: int = 0
+    times: list[float] = field(default_factory=list)  # seconds from a request to its answer
     _until: float = 0.0
     _least: int = 0
     _open: int = 0
     _done: asyncio.Future[None] | None = field(default=None, repr=False)
 
     @classmethod
-    async def over(cls, address: tuple[str, int], connections: int) -> Load:
+    async def over(cls, address: tuple[str, int], connections: int, kind: type[Connection] = Connection) -> Load:
         loop = asyncio.get_running_loop()
-        load = cls([(await loop.create_connection(Connection, *address))[1] for _ in range(connections)])
+        load = cls([(await loop.create_connection(kind, *address))[1] for _ in range(connections)])
         for connection in load.connections:
             connection.load = load
         return load
 
     async def run(self, seconds: float, least: int) -> float:
         """Ask over every connection until the time is up and `least` were answered; returns the seconds it took."""
-        self.count, self._least, self._open = 0, least, len(self.connections)
+        self.count, self._least, self.times = 0, least, []
+        self._open = sum(connection.window for connection in self.connections)
         self._done = asyncio.get_running_loop().create_future()
         start = time.perf_counter()
         self._until = start + seconds
         for connection in self.connections:
-            connection.ask()
+            for _ in range(connection.window):
+                connection.ask()
         async with asyncio.timeout(seconds + 30):
             await self._done
         return time.perf_counter() - start
 
     def answered(self, connection: Connection) -> None:
         self.count += 1
+        self.times.append(time.perf_counter() - connection.asked.popleft())
         if self.count < self._least or time.perf_counter() < self._until:
             connection.ask()
             return
@@ -246,6 +312,8 @@ class Measured:
     cpu: float  # seconds a request, of server and store
     rate: float  # requests a second
     client: float  # share of a core that the load itself took
+    p50: float = 0.0  # seconds
+    p99: float = 0.0
     gathered: float = 0.0  # requests a commit
 
 
@@ -253,7 +321,8 @@ async def measure(load: Load, pids: Sequence[int], seconds: float, least: int) -
     before, own = cpu(pids), time.process_time()
     took = await load.run(seconds, least)
     spent, own = cpu(pids) - before, time.process_time() - own
-    return Measured(load.count, spent / load.count, load.count / took, own / took)
+    p50, p99 = np.quantile(load.times, [0.5, 0.99])
+    return Measured(load.count, spent / load.count, load.count / took, own / took, float(p50), float(p99))
 
 
 # ------------------------------------------------------------------------------------------------- the systems
@@ -320,10 +389,10 @@ def ours(running: Running) -> System:
 
 
 def open_session(system: System, sid: str, d: int, contract: str) -> None:
-    keep = KEEP if contract == "full" else 0
-    answer = httpx.post(
-        f"{system.url}/sessions", json={"id": sid, "dimension": d, "reference": "origin", "keep_points": keep}
-    )
+    settings: dict[str, object] = {"keep_points": 0} if contract == "summary" else {"keep_points": KEEP}
+    if contract != "default":
+        settings |= {"algorithm": "perceptron", "reference": "origin"}
+    answer = httpx.post(f"{system.url}/sessions", json={"id": sid, "dimension": d, **settings})
     assert answer.status_code == 201, answer.text
 
 
@@ -342,7 +411,7 @@ async def settle(load: Load, sid: str, cell: Cell) -> int:
     """
     shape = cell.shape
     X, y = points(shape.d, cell.stream)
-    size = max(250 if cell.contract == "full" else 1000, shape.n)
+    size = max(1000 if cell.contract == "summary" else 250, shape.n)
     rows = np.column_stack([X, y > 0])[:KEEP]
     blocks = [rows[i : i + size].tobytes() for i in range(0, len(rows), size)]
     first, *_ = load.connections
@@ -358,21 +427,30 @@ sessions = itertools.count()
 
 
 async def measure_cell(system: System, cell: Cell, seconds: float) -> Measured:
-    shape, keys = cell.shape, cell.contract == "full"
-    load = await Load.over(system.address, shape.connections)
+    shape, keys = cell.shape, cell.contract != "summary"
+    load = await Load.over(system.address, shape.connections, Socket if shape.stream else Connection)
     sid, taken = f"bench-{next(sessions)}", 0
     if system.name == "ours":
         open_session(system, sid, shape.d, cell.contract)
-        taken = await settle(load, sid, cell)
+        aside = await Load.over(system.address, 1)
+        taken = await settle(aside, sid, cell)
+        aside.close()
+    if shape.stream:
+        source = messages(bodies(shape.n, shape.d, False, cell.stream))
+        for number, connection in enumerate(load.connections):
+            assert isinstance(connection, Socket)
+            query = f"producer=p{number}" if keys else "reply=summary"
+            await connection.open(f"/sessions/{sid}/stream?{query}")
+    elif system.name == "ours":
         source = requests(
             session_path(sid, cell.contract),
             bodies(shape.n, shape.d, shape.raw, cell.stream),
             raw=shape.raw,
             keys=keys,
         )
-    elif system.name == "river":
+    elif system.name in ("river", "durable"):
         assert httpx.delete(f"{system.url}/model").status_code == 200
-        path = "/observe" if cell.contract == "full" else "/observe/summary"
+        path = "/observe" if keys else "/observe/summary"
         source = requests(path, bodies(shape.n, shape.d, False, cell.stream))
     else:
         source = requests("/", bodies(shape.n, shape.d, shape.raw, cell.stream), raw=shape.raw)
@@ -431,17 +509,20 @@ async def cells(systems: Sequence[System], only: Sequence[str], budget: Budget, 
 
     rounds = min(map(len, found.values()))
     print(f"\nCPU of server + store, µs a request; medians of {rounds} interleaved rounds of {budget.seconds:g} s\n")
-    head = f"{'cell':46} {'River':>9} {'ours':>8} {'ratio':>7} {'target':>7} {'':6} {'floor':>7} {'share':>6}"
-    print(f"{head} {'req/commit':>10}  ours lo–hi")
+    head = f"{'cell':46} {'River':>9} {'ours':>8} {'ratio':>7} {'target':>7} {'':6} {'durable':>9} {'ratio':>7}"
+    print(f"{head} {'floor':>7} {'share':>6} {'req/commit':>10} {'p50 ms':>7} {'p99 ms':>7}  ours lo–hi")
     for contract in CONTRACTS:
         for cell in (each for each in chosen if each.contract == contract):
             theirs, mine, least = median("river", cell), median("ours", cell), median("floor", cell)
-            target, runs = TARGETS[contract][cell.shape], [1e6 * each.cpu for each in found["ours", cell]]
+            target, runs, kept = TARGETS[contract][cell.shape], found["ours", cell], median("durable", cell)
+            costs = [1e6 * each.cpu for each in runs]
+            p50, p99 = (1e3 * statistics.median(each) for each in zip(*((r.p50, r.p99) for r in runs), strict=True))
             print(
-                f"{cell!s:46} {theirs:9.0f} {mine:8.0f} {theirs / mine:6.1f}× {target:6}×"
-                f" {'met' if theirs >= target * mine else 'MISSED':6} {least:7.0f} {least / mine:6.0%}"
-                f" {statistics.median(each.gathered for each in found['ours', cell]):10.1f}"
-                f"  {min(runs):.0f}–{max(runs):.0f}"
+                f"{cell!s:46} {theirs:9.0f} {mine:8.0f} {theirs / mine:6.1f}× {target or '':6}{'×' if target else ' '}"
+                f" {'' if not target else 'met' if theirs >= target * mine else 'MISSED':6}"
+                f" {kept:9.0f} {kept / mine:6.1f}× {least:7.0f} {least / mine:6.0%}"
+                f" {statistics.median(each.gathered for each in runs):10.1f} {p50:7.1f} {p99:7.1f}"
+                f"  {min(costs):.0f}–{max(costs):.0f}"
             )
         print()
     client = [each.client for (name, _), runs in found.items() if name == "ours" for each in runs]
@@ -452,10 +533,10 @@ async def cells(systems: Sequence[System], only: Sequence[str], budget: Budget, 
 def reduced(name: str, cell: Cell) -> Cell:
     """The cell that this system is measured on in place of this one"""
     shape = cell.shape
-    if name == "river":
-        json = Shape(shape.n, shape.d, raw=False, connections=shape.connections)
-        return Cell(json, cell.contract, cell.stream)
-    return Cell(shape, "summary", "separable") if name == "floor" else cell
+    plain = replace(shape, stream=False)
+    if name in ("river", "durable"):
+        return Cell(replace(plain, raw=False), "summary" if cell.contract == "summary" else "full", cell.stream)
+    return Cell(plain, "summary", "separable") if name == "floor" else cell
 
 
 async def fsync(running: Running, budget: Budget, rng: random.Random) -> None:
@@ -478,7 +559,7 @@ async def fsync(running: Running, budget: Budget, rng: random.Random) -> None:
 
 async def workers(one: Running, two: Running, budget: Budget, rng: random.Random) -> None:
     """CPU a request: two workers with a session each, against one worker with both"""
-    chosen = [Cell(SHAPES[0], "full", "flipped"), Cell(SHAPES[5], "full", "flipped")]
+    chosen = [Cell(SHAPES[0], "full", "flipped"), Cell(PAIR, "full", "flipped")]
     found: dict[tuple[int, Cell], list[float]] = defaultdict(list)
     for _ in budget:
         plan = list(itertools.product((one, two), chosen))
@@ -539,10 +620,13 @@ async def run(quick: bool, only: Sequence[str]) -> None:
         one = running.enter_context(service(data / "one"))
         peer = running.enter_context(uvicorn_app("river", "benchmarks.river_server:app"))
         bare = running.enter_context(uvicorn_app("floor", "benchmarks.observe:floor", **MALLOC))
+        store = running.enter_context(EmbeddedServer(data / "river"))
+        kept = running.enter_context(uvicorn_app("durable", "benchmarks.river_server:app", RIVER_STORE=store.url))
+        kept = replace(kept, pids=[*kept.pids, store.pid])
         for shape, stream in itertools.product(SHAPES, STREAMS):
             bodies(shape.n, shape.d, shape.raw, stream)
         until = start + (40 if quick else 290)
-        systems = [ours(one), peer, bare]
+        systems = [ours(one), peer, kept, bare]
         await cells(systems, only, Budget(1 if quick else 5, 0.3 if quick else 0.5, until), rng)
         if only:
             return

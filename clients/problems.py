@@ -6,20 +6,23 @@ HorocycleError
 │   │   ├── MalformedBody  BodyTooLarge  UnsupportedMediaType  UnknownField  InvalidRequest  InvalidParameter
 │   │   ├── EmptyBatch  PointOutsideBall  NonFinite  NotANumber  DimensionMismatch  LengthMismatch
 │   │   ├── UnknownLabel  BinaryOnly  IdReused  InvalidSnapshot
-│   │   └── EmptyClass  TooManyPoints  NotSeparable  NotConverged
+│   │   └── EmptyClass  TooManyPoints  AnswerTooLarge  NotSeparable  NotConverged
 │   ├── UnknownSession  SessionGone  SessionExists  SessionReplaying
 │   ├── LogTrimmed               the log no longer goes back to this position
 │   ├── UnknownFit  FitNotReady  FitFailed
-│   ├── UnknownRoute  MethodNotAllowed  Unauthenticated
+│   ├── UnknownRoute  MethodNotAllowed
+│   ├── Unauthenticated  ScopeMissing  UnknownHost  CrossSite
 │   ├── StaleModel               the model that these points respond to is no longer the current one
 │   ├── KeyReused                an idempotency key with another body
 │   ├── TryLater                 retried, without success
 │   │   ├── RateLimited  SessionQuota
 │   │   └── StoreUnavailable  StoreFull  StoreReadOnly  OutcomeUnknown
-│   └── StateCorrupt
+│   └── StateCorrupt  InternalError
 ├── Unreachable                  no response to any attempt
+├── WrongArgument                what was passed to the SDK cannot be meant; a ValueError and a TypeError too
 ├── UnexpectedAnswer             an answer, but not one of Horocycle: is the address right?
 ├── WentBackwards                the service is behind what it acknowledged before: a failover lost something
+├── TakenOver                    another connection of this producer streams now
 ├── FitCancelled                 the fit that was waited for was cancelled
 ├── NotYet                       a fit's result was asked for before it was done, or a wait timed out
 └── NoProbabilities              this model has none
@@ -35,9 +38,11 @@ from typing import Any
 
 class HorocycleError(Exception):
     """The base class. `accepted`: of a call in several requests, the points that were learned before this error.
-    `doubtful`: the response to an earlier attempt was lost, so that attempt may have been applied."""
+    `doubtful`: the response to an earlier attempt was lost, so that attempt may have been applied. `seq`: of a stream,
+    the number of the message that was refused."""
 
     accepted: int = 0
+    seq: int | None = None
     doubtful: bool = False
 
 
@@ -156,6 +161,10 @@ class TooManyPoints(InvalidInput):
     limit: int
 
 
+class AnswerTooLarge(InvalidInput):
+    limit: int
+
+
 class NotSeparable(InvalidInput):
     """`witness`: convex weights, by index, of a combination of the signed points that is zero"""
 
@@ -221,6 +230,18 @@ class Unauthenticated(Problem):
     pass
 
 
+class ScopeMissing(Problem):
+    scope: str
+
+
+class UnknownHost(Problem):
+    host: str
+
+
+class CrossSite(Problem):
+    origin: str
+
+
 class StaleModel(Problem):
     """`version` is that of the classifier now."""
 
@@ -264,6 +285,10 @@ class StateCorrupt(Problem):
     pass
 
 
+class InternalError(Problem):
+    pass
+
+
 class Unreachable(HorocycleError):
     def __init__(self, url: str, attempts: int, why: str) -> None:
         times = "once" if attempts == 1 else f"{attempts} times"
@@ -272,6 +297,10 @@ class Unreachable(HorocycleError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.url, self.attempts, self.why)
+
+
+class WrongArgument(HorocycleError, ValueError, TypeError):
+    """What was passed cannot be meant. Nothing was sent."""
 
 
 class UnexpectedAnswer(HorocycleError):
@@ -289,6 +318,18 @@ class WentBackwards(HorocycleError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.session, self.what, self.was, self.now)
+
+
+class TakenOver(HorocycleError):
+    """Another connection of this producer streams now, and this one was closed. What it sent and has no answer to may
+    have been learned: the other one goes on from there."""
+
+    def __init__(self, producer: str) -> None:
+        super().__init__(f"another connection of the producer {producer!r} has taken over")
+        self.producer = producer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.producer,)
 
 
 class FitCancelled(HorocycleError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from service.errors import outer
 from service.sessions.picture import disk
 from service.sessions.published import published
 from service.sessions.records import Loaded, Status
@@ -29,5 +30,5 @@ def draw(loaded: Loaded, points: Batch) -> str:
         X=points.X,
         indices=points.indices,
         counts={**asdict(counters), "status": status},
-        title=spec.name or spec.id,
+        title=spec.name or outer(spec.id),
     )
