@@ -1,9 +1,9 @@
 """The live page under 3,000 points a second for a minute, in headless Chromium: frames a second, and memory.
 
 `python -m benchmarks.page`. A client streams 30 commits of 100 points a second to a session of two classes, and to one
-of ten (`auto`, regions); the page draws what comes. Frames are those the page painted; the heap is V8's after a
-collection.
-Chromium draws without a GPU here, on the cores that the service and the client use too.
+of ten (`auto`, regions); the page draws what comes. Frames are those the browser made; the page paints on one when
+something new has come. The heap is V8's after a collection. Chromium draws without a GPU here, on the cores that the
+service and the client use too.
 """
 
 from __future__ import annotations
@@ -70,21 +70,23 @@ def main() -> None:
             sid = httpx.post(f"{running.url}/sessions", json=body).json()["id"]
             page = browser.new_page(viewport={"width": 1280, "height": 900})
             open_live(page, running.url, sid)
+            page.evaluate("globalThis.made = 0; (function next() { made++; requestAnimationFrame(next); })()")
             devtools, sent = page.context.new_cdp_session(page), [0]
             client = threading.Thread(target=stream, args=(running.url, sid, len(body["labels"]), sent))  # type: ignore[arg-type]
             client.start()
             rates, heaps, frames, at = list[float](), list[float](), 0, time.monotonic()
             while client.is_alive():
                 page.wait_for_timeout(5000)
-                now, painted = time.monotonic(), page.evaluate("horocycle.disk.frames")
-                rates.append((painted - frames) / (now - at))
+                now, made = time.monotonic(), page.evaluate("made")
+                rates.append((made - frames) / (now - at))
                 heaps.append(heap(devtools))
-                frames, at = page.evaluate("horocycle.disk.frames"), time.monotonic()
+                frames, at = page.evaluate("made"), time.monotonic()
             client.join()
             behind = sent[0] - page.evaluate("horocycle.newest.observed")
+            painted = page.evaluate("horocycle.disk.frames") / SECONDS
             kept = page.evaluate("horocycle.scene.points.rows.length")
             print(f"{name}: {sent[0] / SECONDS:,.0f} points/s sent, {behind:,} not told at the end, {kept:,} drawn")
-            print(f"  frames/s  median {statistics.median(rates):.0f}, least {min(rates):.0f}")
+            print(f"  frames/s  median {statistics.median(rates):.0f}, least {min(rates):.0f}; painted {painted:.0f}")
             print(f"  heap, MB  {' '.join(f'{each:.0f}' for each in heaps)}")
             page.close()
         browser.close()

@@ -1,4 +1,4 @@
-"""Draws docs/disk.svg, the README's picture: `python -m docs.picture`. A real stream, a real learner."""
+"""Draws docs/disk.svg, a picture as a session has it: `python -m docs.picture`. A real stream, a real learner."""
 
 from __future__ import annotations
 

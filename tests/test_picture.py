@@ -167,23 +167,29 @@ def test_the_tint_of_the_positive_class_is_on_its_side(rng: np.random.Generator)
 # -------------------------------------------------------------------------------------- regions
 
 
-def region_at(picture: ElementTree.Element, x: Array) -> set[int]:
-    """The classes whose region has this point: by crossings of a ray, over all polygons of the path"""
-    found = set()
+Regions = list[tuple[int, Array]]
+
+
+def regions(picture: ElementTree.Element) -> Regions:
+    """The polygons of the regions, and the class of each"""
+    found: Regions = []
     for each in picture.iter(f"{SVG}path"):
-        if each.attrib.get("id", "").startswith("region-"):
-            inside_ = False
-            for part in each.attrib["d"][1:].rstrip("Z").split("ZM"):
-                V = polyline("M" + part)
-                a, b = V, np.roll(V, -1, axis=0)
-                crosses = (a[:, 1] > x[1]) != (b[:, 1] > x[1])
-                at = a[:, 0] + (x[1] - a[:, 1]) * (b[:, 0] - a[:, 0]) / np.where(
-                    b[:, 1] == a[:, 1], 1, b[:, 1] - a[:, 1]
-                )
-                inside_ ^= bool((crosses & (at > x[0])).sum() % 2)
-            if inside_:
-                found.add(int(each.attrib["id"][7:]))
+        if (name := each.attrib.get("id", "")).startswith("region-"):
+            parts = each.attrib["d"][1:].rstrip("Z").split("ZM")
+            found += [(int(name[7:]), polyline("M" + part)) for part in parts]
     return found
+
+
+def region_at(drawn: Regions, x: Array) -> set[int]:
+    """The classes whose region has this point: by crossings of a ray, over all polygons of a class"""
+    crossings: dict[int, int] = {}
+    for k, V in drawn:
+        if V[:, 1].min() <= x[1] <= V[:, 1].max() and V[:, 0].max() > x[0]:
+            a, b = V, np.roll(V, -1, axis=0)
+            crosses = (a[:, 1] > x[1]) != (b[:, 1] > x[1])
+            slope = (b[:, 0] - a[:, 0]) / np.where(b[:, 1] == a[:, 1], 1, b[:, 1] - a[:, 1])
+            crossings[k] = crossings.get(k, 0) + int((crosses & (a[:, 0] + (x[1] - a[:, 1]) * slope > x[0])).sum())
+    return {k for k, n in crossings.items() if n % 2}
 
 
 @pytest.mark.parametrize("kind", ["lift", "lift, a point a class", "hyperboloid", "hemisphere"])
@@ -207,10 +213,10 @@ def test_a_region_is_where_its_class_has_the_largest_score(kind: str) -> None:
             ],
             axis=1,
         )
-    best, checked = np.sort(scores, axis=1), 0
+    best, checked, where = np.sort(scores, axis=1), 0, regions(picture)
     for x, row, (second, first) in zip(X, scores, best[:, -2:], strict=True):
         if first - second > 0.1:  # not within a cell of a border
-            assert region_at(picture, x) == {int(row.argmax())}
+            assert region_at(where, x) == {int(row.argmax())}
             checked += 1
     assert checked > 40
     assert path(picture, "boundary") is None
@@ -272,8 +278,9 @@ def test_the_regions_of_a_gaussian_and_of_a_vote_are_their_decisions() -> None:
         "a cold member": (draw(**shared, members=[cold, {**other, "weight": 0.3}]), sphere),
     }
     for name, (picture, expected) in pictures.items():
+        where = regions(picture)
         for x, k in zip(X[clear], expected[clear], strict=True):
-            assert region_at(picture, x) == {int(k)}, name
+            assert region_at(where, x) == {int(k)}, name
     assert "Nothing has been learned yet" in said(draw(**shared, members=[cold]))
 
 

@@ -49,4 +49,10 @@ REMEDIES = {
     "outcome-unknown": "Send the same again with the same Idempotency-Key: it is applied once, whatever happened.",
     "state-corrupt": "Only this session is concerned. Import a snapshot of it under a new id, and tell the operator.",
     "unauthenticated": "Send Authorization: Bearer and a key of this service. The live page asks for one.",
+    "answer-too-large": "Ask for fewer points a request, or leave the columns out with `reply=summary`.",
+    "session-quota": "End sessions that are no longer needed, or ask the operator for a larger quota of this key.",
+    "unknown-host": "Call the service by a name it knows; an operator adds names to its settings.",
+    "cross-site": "A page of another site may not write here. An operator can allow its origin.",
+    "scope-missing": "Use a key whose scopes cover this request; the detail names the one that is missing.",
+    "internal-error": "This is our fault. Send the same again with the same Idempotency-Key; tell the operator the X-Request-ID.",
 }

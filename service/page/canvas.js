@@ -45,6 +45,7 @@ export class Painter {
     this.sprites = new Map();
     this.flashes = [];
     this.tint = document.createElement("canvas");
+    this.tileset = document.createElement("canvas");
     this.cost = 2e-4; // milliseconds a cell of the regions takes
     this.resize();
   }
@@ -58,10 +59,12 @@ export class Painter {
       canvas.width = canvas.height = Math.round(side * ratio);
     }
     this.sprites.clear();
+    this.tiled = null;
   }
 
   recolour() {
     this.sprites.clear();
+    this.tiled = null;
     const style = getComputedStyle(document.documentElement);
     this.ink = style.getPropertyValue("--ink").trim();
     this.paper = style.getPropertyValue("--disk").trim();
@@ -105,7 +108,17 @@ export class Painter {
     context.restore();
   }
 
-  tiles(context, view) {
+  /** The tiling, drawn anew when the view has changed */
+  tiles(target, view) {
+    if (this.tiled !== view) this.retile(view);
+    target.drawImage(this.tileset, 0, 0, this.side, this.side);
+  }
+
+  retile(view) {
+    this.tiled = view;
+    this.tileset.width = this.tileset.height = Math.round(this.side * this.ratio);
+    const context = this.tileset.getContext("2d");
+    context.scale(this.ratio, this.ratio);
     context.strokeStyle = this.ink;
     context.globalAlpha = isDark() ? 0.1 : 0.075;
     context.lineWidth = 1;
@@ -116,7 +129,6 @@ export class Painter {
       segment(x, y, reach > 0.12 ? 6 : 2).forEach((each, i) => (i ? context.lineTo(...this.at(each)) : context.moveTo(...this.at(each))));
     }
     context.stroke();
-    context.globalAlpha = 1;
   }
 
   /** Two classes: each side of a circle or line in its tint */
@@ -248,17 +260,22 @@ export class Painter {
     return found;
   }
 
-  /** The points, the newest on top; smaller towards the rim, as everything is in the disk */
-  marks(drawn) {
-    const context = this.begin(1), n = drawn.points.length;
+  /** The points, the newest on top; smaller towards the rim, as everything is in the disk. `fresh`: only those that were
+      not painted yet */
+  marks(drawn, fresh = false) {
+    const n = drawn.points.length, last = fresh ? drawn.points.lastIndexOf(this.newest) : -1;
+    const context = last < 0 ? this.begin(1) : this.layers[1];
+    this.newest = drawn.points[n - 1];
     const largest = this.small ? Math.min(3.2, Math.max(1.8, 3 * (120 / Math.max(n, 1)) ** 0.25)) : Math.min(7, Math.max(3.2, 6 * (250 / Math.max(n, 1)) ** 0.22));
     const slices = Math.min(AGES.length, 1 + Math.floor(n / FADING));
-    drawn.points.forEach(({ x, y, row }, i) => {
+    for (let i = last + 1; i < n; i++) {
+      const { x, y, row } = drawn.points[i];
       const size = Math.round(4 * largest * (0.38 + 0.62 * (1 - x * x - y * y))) / 4;
       const mark = this.sprite(row.label, Math.max(size, 0.75)), [px, py] = this.at([x, y]);
       context.globalAlpha = AGES[AGES.length - slices + Math.floor((slices * i) / n)];
-      context.drawImage(mark, px - mark.half, py - mark.half, 2 * mark.half, 2 * mark.half);
-    });
+      const whole = (at) => Math.round((at - mark.half) * this.ratio) / this.ratio; // a copy of pixels is soon made
+      context.drawImage(mark, whole(px), whole(py), 2 * mark.half, 2 * mark.half);
+    }
     context.globalAlpha = 1;
   }
 

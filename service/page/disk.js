@@ -6,6 +6,7 @@ import { onScheme } from "./palette.js";
 
 const NEAR = 14; // pixels
 const REST = 140; // milliseconds without a change, after which the regions are drawn finely
+const FADE = 1000; // milliseconds after which older points have become paler
 const BUSY = 30; // milliseconds between two coarse drawings of the regions
 
 export class Disk {
@@ -26,6 +27,7 @@ export class Disk {
     this.touch();
   }
 
+  /** layers: ground, marks (all points), fresh (new ones only), lines */
   touch(...layers) {
     for (const layer of layers) this.dirty[layer] = true;
     this.pending ??= requestAnimationFrame((now) => {
@@ -45,8 +47,9 @@ export class Disk {
       clearTimeout(this.rest);
       this.rest = setTimeout(() => this.drawn && painter.ground(this.drawn, true), REST);
     }
-    if (dirty.marks) painter.marks(drawn);
-    dirty.marks = false;
+    if (dirty.marks || dirty.fresh) painter.marks(drawn, !dirty.marks);
+    if (dirty.fresh && !dirty.marks) this.fading ??= setTimeout(() => (this.fading = null, this.touch("marks")), FADE);
+    dirty.marks = dirty.fresh = false;
     const at = this.hovered && drawn.points.find((each) => each.row === this.hovered);
     const burning = painter.lines(drawn, at ? [at.x, at.y] : null, now);
     dirty.lines = false;

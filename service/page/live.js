@@ -74,7 +74,7 @@ const fill = throttled(async () => {
         return { position, x: scene.unit(x), label: index.get(page.labels[i]), ...more };
       });
       for (const position of samples.keys()) if (position < page.to) samples.delete(position);
-      return arrived(rows);
+      return arrived(rows, true);
     } catch (error) {
       if (!(error instanceof Problem) || error.status !== 410 || !(error.members.first >= 0)) throw error;
       from = error.members.first;
@@ -139,7 +139,8 @@ function onOther(data) {
 }
 
 const refresh = throttled(async () => {
-  session = { ...session, ...(await get(base)) };
+  session = scene.session = { ...session, ...(await get(base)) };
+  index = new Map(session.labels.map((label, k) => [label, k])); // labels may have been added
   heading();
 }, 500);
 
@@ -159,6 +160,9 @@ function onCommit(data) {
   if (session.keep_points === 0 || (whole && data.from <= scene.points.next)) arrived(rows);
   else {
     for (const { position, predicted, truth } of rows) samples.set(position, { predicted, truth });
+    scene.announce(rows);
+    flash(rows);
+    disk.touch("fresh", "lines");
     fill();
   }
   if (changed) loadModel();
@@ -175,11 +179,16 @@ function counted({ observed, mistakes, updates, version }) {
   history.add(observed, mistakes, updates, whole >= 20 ? 1 - (mistakes - S) / whole : null);
 }
 
-function arrived(rows) {
-  const fresh = scene.push(rows);
-  const wrong = fresh.filter((row) => row.position >= begun && row.predicted !== undefined && row.predicted !== row.label);
+function flash(rows) {
+  const wrong = rows.filter((row) => row.position >= begun && row.predicted !== undefined && row.predicted !== row.label);
   disk.painter.mistaken(wrong, performance.now());
-  disk.touch("marks", "lines");
+}
+
+/** fetched: from the log, behind the event that told of them */
+function arrived(rows, fetched = false) {
+  const fresh = scene.push(rows);
+  if (!fetched) flash(fresh);
+  disk.touch("fresh", "lines");
   tell();
 }
 

@@ -5,6 +5,8 @@ import { add, curve, moved, scaled } from "./ball.js";
 import { band, classifier } from "./classifier.js";
 import { frameOf } from "./frame.js";
 
+const AHEAD = 500;
+
 /** A session's points, the newest last, at most `most`: the oldest go first */
 export class Points {
   constructor(most) {
@@ -38,6 +40,7 @@ export class Scene {
     this.model = null;
     this.margin = null; // of the certificate, drawn around a geodesic
     this.fit = null; // {form | outline, support}
+    this.ahead = [];
     this.until = null; // the time slider: points from this position on are not shown
     this.frame = frameOf(session.dimension, [], null);
     this.framed = 0;
@@ -59,14 +62,19 @@ export class Scene {
     if (d > 2 && rows.length && (rows.length >= 2 * this.framed || name !== this.about)) {
       this.frame = frameOf(d, rows.map((row) => row.x), q);
       [this.framed, this.about] = [rows.length, name];
-      for (const row of rows) row.at = row.from = undefined;
     }
     const drawable = this.model && (d <= 2 || rows.length);
     this.classifier = drawable ? classifier(this.model, this.frame) : null;
   }
 
+  /** Samples of commits whose other points are still to be fetched: shown until they are */
+  announce(rows) {
+    this.ahead = [...this.ahead, ...rows].slice(-AHEAD);
+  }
+
   push(rows) {
     const fresh = this.points.push(rows);
+    this.ahead = this.ahead.filter((row) => row.position >= this.points.next);
     if (this.session.dimension > 2 && this.points.rows.length >= 2 * this.framed) this.reframe();
     return fresh;
   }
@@ -75,17 +83,21 @@ export class Scene {
     return add([-this.view[0], -this.view[1]], x);
   }
 
-  /** Where a row of the points is, and where it was before it moved */
-  place(row) {
-    row.at ??= this.frame.flat(row.x, row.label);
-    if (row.truth && !row.from) row.from = this.frame.flat(row.truth, row.label);
-    return row;
+  /** Where a row of the points is on the screen, and where it was before it moved; found once for each view */
+  spot(row) {
+    if (row.spot?.view !== this.view || row.spot.frame !== this.frame) {
+      const [x, y] = this.screen(this.frame.flat(row.x, row.label));
+      const from = row.truth ? this.screen(this.frame.flat(row.truth, row.label)) : null;
+      row.spot = { x, y, row, from, view: this.view, frame: this.frame };
+    }
+    return row.spot;
   }
 
   /** Everything, on the screen */
   drawn() {
     const { classifier: found, view } = this;
-    const shown = this.points.rows.filter((row) => this.until === null || row.position < this.until);
+    const known = this.ahead.length ? [...this.points.rows, ...this.ahead] : this.points.rows;
+    const shown = this.until === null ? known : known.filter((row) => row.position < this.until);
     const forms = found?.forms.map((q) => moved(q, view)) ?? [];
     const binary = found?.kind === "one";
     const boundary = binary ? curve(forms[0]) : null;
@@ -101,10 +113,7 @@ export class Scene {
       classAt: found?.decider?.(view) ?? null,
       references: references.map((p) => this.screen(p)),
       fit: this.fit?.form ? { ...this.fit, form: moved(this.fit.form, view), curve: curve(moved(this.fit.form, view)) } : this.fit,
-      points: shown.map((row) => {
-        const { at, from } = this.place(row), [x, y] = this.screen(at);
-        return { x, y, row, from: from ? this.screen(from) : null };
-      }),
+      points: shown.map((row) => this.spot(row)),
     };
   }
 
