@@ -27,13 +27,13 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.serve: pyproject.toml constraints.txt | $(VENV)/.python
-	@echo "installing the service into $(VENV)"
-	@$(PIP) -c constraints.txt -e .
+	@echo "installing the service into $(VENV): about a minute, once"
+	@$(PIP) -c constraints.txt -e '.[serve]'
 	@touch $@
 
 # Numba compiles the learners' loops once and keeps the result beside them.
 $(VENV)/.compiled: $(VENV)/.serve $(wildcard service/learners/*.py)
-	@echo "compiling the learners' loops"
+	@echo "compiling the learners' loops: about 30 s, once"
 	@$(BIN)/python -c 'import service.learners.loops'
 	@touch $@
 
@@ -58,7 +58,7 @@ coverage: $(VENV)/.compiled $(VENV)/.test
 	@$(BIN)/coverage report --skip-covered --show-missing
 
 soak: $(VENV)/.compiled $(VENV)/.test
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/test_svm_random.py
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_message_stream.py tests/test_svm_random.py
 
 check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench
 	@$(BIN)/ruff check --quiet .

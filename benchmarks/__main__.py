@@ -9,6 +9,7 @@ import sys
 
 from benchmarks import (
     commit,
+    fit_defaults,
     fits,
     hyperboloid_perceptron,
     learners,
@@ -28,6 +29,7 @@ BENCHMARKS = {
     "learners": learners,
     "real_streams": real_streams,
     "svm": svm,
+    "fit_defaults": fit_defaults,
     "commit": commit,
     "observe": observe,
     "sessions": sessions,

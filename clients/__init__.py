@@ -27,8 +27,8 @@ from clients.problems import (
     LogTrimmed,
     MalformedBody,
     MethodNotAllowed,
-    NoProbabilities,
     NonFinite,
+    NoProbabilities,
     NotANumber,
     NotConverged,
     NotSeparable,
@@ -47,6 +47,7 @@ from clients.problems import (
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
+    TakenOver,
     TooManyPoints,
     TryLater,
     Unauthenticated,
@@ -60,6 +61,7 @@ from clients.problems import (
     Unreachable,
     UnsupportedMediaType,
     WentBackwards,
+    WrongArgument,
 )
 
 __all__ = [
@@ -107,6 +109,7 @@ __all__ = [
     "StoreFull",
     "StoreReadOnly",
     "StoreUnavailable",
+    "TakenOver",
     "TooManyPoints",
     "TryLater",
     "Unauthenticated",
@@ -120,4 +123,5 @@ __all__ = [
     "Unreachable",
     "UnsupportedMediaType",
     "WentBackwards",
+    "WrongArgument",
 ]

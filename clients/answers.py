@@ -55,12 +55,7 @@ class SessionInfo:
     dimension: int
     curvature: float
     reference: Any  # a point, one a class, how it is being learned, or none
-    features: str  # hemisphere, lift, tangent or hyperboloid
     labels: tuple[Label, ...]
-    average: bool | None  # whether the averaged rule answers
-    members: list[str] | None  # auto: those that vote
-    refit: str | None  # softmax: doubling or none
-    drift: dict[str, Any]
     a: float | None
     budget: float | dict[str, Any] | None
     keep_points: int
@@ -73,6 +68,11 @@ class SessionInfo:
     created_at: str
     progress: float | None = None  # of a fork that is replaying: 0 to 1
     failure: dict[str, Any] | None = None  # of one that failed: the problem
+    features: str | None = None  # hemisphere, lift, tangent or hyperboloid
+    average: bool | None = None  # whether the averaged rule answers
+    members: list[str] | None = None  # auto: those that vote
+    refit: str | None = None  # softmax: doubling or none
+    drift: dict[str, Any] = field(default_factory=dict)
     hints: list[str] = field(default_factory=list)  # what goes wrong, with its remedy; not in lists
 
     @classmethod
@@ -122,6 +122,8 @@ class Observed:
     correct: NDArray[np.bool_] | None = None
     probabilities: Array | None = None  # n×K, if they were asked for
     replayed: bool = False  # the stored answer to an earlier request with the same key
+    clipped: int = 0  # with outside="clip": the points that were moved to the radius limit
+    notes: tuple[str, ...] = ()  # what the service noticed while it read the body
 
     @classmethod
     def read(cls, document: Document, replayed: bool) -> Observed:
@@ -137,6 +139,8 @@ class Observed:
             accepted=sum(part.accepted for part in parts),
             mistakes=sum(part.mistakes for part in parts),
             replayed=all(part.replayed for part in parts),
+            clipped=sum(part.clipped for part in parts),
+            notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
             **{name: _joined([getattr(part, name) for part in parts]) for name in COLUMNS},
         )
 
@@ -157,7 +161,7 @@ class Labelled(Observed):
 
 
 def _columns(document: Document) -> dict[str, Any]:
-    own: dict[str, Any] = {"session": build(Counters, document["session"])}
+    own: dict[str, Any] = {"session": build(Counters, document["session"]), "notes": tuple(document.get("notes", ()))}
     if "predictions" in document:
         own["predictions"] = label_array(document["predictions"])
         own["scores"] = floats(document["scores"])
@@ -183,6 +187,7 @@ class Predicted:
     cold: bool = False  # the session has not learned anything yet
     expires_in: float | None = None  # with ids: the seconds that the points wait for their labels
     version: int | None = None  # of the online model that predicted
+    clipped: int = 0  # with outside="clip": the points that were moved to the radius limit
 
     @classmethod
     def read(cls, document: Document, version: int | None) -> Predicted:
@@ -203,7 +208,8 @@ class Predicted:
             return parts[0]
         names = ("predictions", "scores", "probabilities")
         columns = {name: _joined([getattr(part, name) for part in parts]) for name in names}
-        return replace(parts[-1], cold=all(part.cold for part in parts), **columns)
+        clipped = sum(part.clipped for part in parts)
+        return replace(parts[-1], cold=all(part.cold for part in parts), clipped=clipped, **columns)
 
 
 # --------------------------------------------------------------------------------------------------------- the log
@@ -247,13 +253,13 @@ class Model:
     curvature: float
     labels: tuple[Label, ...]
     reference: Array | None
-    features: str  # what the weights are for: lift, tangent, hyperboloid or hemisphere
     weights: Any  # an array, K rows for K > 2 labels; None: see classes (gaussian) or members (auto)
     sigma: float | Array | None
     budget: float | None
     threshold: float | None
     updates: int
     version: int
+    features: str | None = None  # what the weights are for: lift, tangent, hyperboloid or hemisphere
     classes: list[dict[str, Any]] | None = None  # gaussian: a wrapped normal a class
     members: list[dict[str, Any]] | None = None  # auto: the models that vote, each with its weight
     document: Document = field(repr=False, default_factory=dict)  # as it came
@@ -341,8 +347,9 @@ class MistakeLog:
 class Drift:
     alarms: int
     last_alarm: int | None
-    statistic: float
-    threshold: float
+    window: int = 0  # points that are looked back on
+    sensitivity: float | None = None
+    on_drift: str | None = None  # alarm or restart
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,6 +365,10 @@ class Metrics:
     classes: tuple[ClassMetrics, ...]
     log: MistakeLog
     drift: Drift
+    members: list[dict[str, Any]] | None = None  # auto: those that vote, side by side
+    log_loss: float | None = None  # of learners with probabilities
+    calibration_error: float | None = None
+    hints: list[str] = field(default_factory=list)  # what goes wrong, with its remedy
 
     @classmethod
     def read(cls, document: Document) -> Metrics:

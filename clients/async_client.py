@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import random
 from asyncio import sleep
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import replace
 from time import monotonic
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 
 import httpx
 
@@ -30,10 +31,12 @@ from clients.answers import (
     Predicted,
     SessionInfo,
 )
-from clients.bodies import Points, alabelled, rows, unlabelled
-from clients.calls import Changes, How, Observing, Recipe, SessionCalls, Settings, probabilities
-from clients.problems import SessionGone
+from clients.bodies import Batch, Points, alabelled, is_label, rows, unlabelled
+from clients.calls import Changes, How, Observing, Placing, Recipe, SessionCalls, Settings, probabilities
+from clients.disk import Disk, ashown
+from clients.problems import HorocycleError, SessionGone
 from clients.progress import bar
+from clients.stream import LOST, Conversation, Message, aconnect
 from clients.transport import CONNECT, LIMITS, SILENCE, URL, AsyncSleeper, Call, Channel, Reply, Retry, Sleep, built
 
 T = TypeVar("T")
@@ -152,6 +155,9 @@ class AsyncSession:
     def __repr__(self) -> str:
         return f"<AsyncSession {self.id}: {self.info.algorithm}, {self.info.observed} observed>"
 
+    def _repr_html_(self) -> str | None:
+        return ashown(self)
+
     @property
     def id(self) -> str:
         return self._calls.info.id
@@ -175,13 +181,31 @@ class AsyncSession:
 
         `if_match`: the model (or version) that the points respond to. They are learned up to and including the first
         that changes it: see `accepted`. `truth`: where the points were before they moved, for display. `columns=False`
-        leaves predictions and scores out of the response. `key`: your own idempotency key, to repeat a call after a
+        leaves predictions and scores out of the response. `coordinates`: poincare, hyperboloid, klein, halfspace or
+        euclidean (see `clients.embeddings.to_ball`); `outside="clip"` moves points beyond the radius limit to it, and
+        the answer's `clipped` counts them. `key`: your own idempotency key, to repeat a call after a
         crash of the client; `batch` must be the same then.
         """
         return Observed.joined([part async for part in self.stream(X, y, **how)])
 
-    async def stream(self, X: Points, y: Any = None, **how: Unpack[How]) -> AsyncIterator[Observed]:
-        """As `observe`, but gives the result of each batch when it is learned: for long or endless streams"""
+    @overload
+    def stream(
+        self, X: None = None, y: None = None, *, producer: str | None = None, window: int = 64, columns: bool = True
+    ) -> AsyncStream: ...
+
+    @overload
+    def stream(self, X: Points, y: Any = None, **how: Unpack[How]) -> AsyncIterator[Observed]: ...
+
+    def stream(self, X: Points = None, y: Any = None, **how: Any) -> AsyncStream | AsyncIterator[Observed]:
+        """Without points: a connection to stream messages on, for many small ones; see `AsyncStream`.
+
+        With points: as `observe`, but gives the result of each batch when it is learned.
+        """
+        if X is None:
+            return AsyncStream(self._client, self._calls, **how)
+        return self._batches(X, y, how)
+
+    async def _batches(self, X: Points, y: Any, how: Any) -> AsyncIterator[Observed]:
         observing = Observing(self._calls, how)
         async for part in alabelled(X, y, how.get("truth"), n=observing.rows):
             done = await self._client.run(observing.batch(part))
@@ -191,18 +215,27 @@ class AsyncSession:
                 return
 
     async def predict(
-        self, X: Points, *, ids: Any = None, model: str | AsyncFit | None = None, batch: int | None = None
+        self,
+        X: Points,
+        *,
+        ids: Any = None,
+        model: str | AsyncFit | None = None,
+        batch: int | None = None,
+        **placing: Unpack[Placing],
     ) -> Predicted:
         """Predict points, or one, with the online model or a fit; nothing is learned.
 
-        With `ids` the service keeps the points until their labels come: see `label`.
+        With `ids` the service keeps the points until their labels come: see `label`. `coordinates` and `outside`: as
+        for `observe`.
         """
-        parts = unlabelled(X, ids, n=rows(self.info.dimension, batch))
-        return Predicted.joined([await self._client.run(self._calls.predict(part, _fit_id(model))) for part in parts])
+        parts, model = unlabelled(X, ids, n=rows(self.info.dimension, batch)), _fit_id(model)
+        return Predicted.joined([await self._client.run(self._calls.predict(part, model, placing)) for part in parts])
 
-    async def predict_proba(self, X: Points, *, model: str | AsyncFit | None = None) -> Array:
+    async def predict_proba(
+        self, X: Points, *, model: str | AsyncFit | None = None, **placing: Unpack[Placing]
+    ) -> Array:
         """The probability of each label, a row a point; `NoProbabilities` if the model has none"""
-        return probabilities(await self.predict(X, model=model), _fit_id(model))
+        return probabilities(await self.predict(X, model=model, **placing), _fit_id(model))
 
     async def label(self, ids: Any, labels: Any, *, columns: bool = True, key: str | None = None) -> Labelled:
         """Late labels for points that were predicted with ids: each point is observed now, once"""
@@ -288,6 +321,10 @@ class AsyncSession:
         """The session as one JSON document, for `restore`; `points`: with the retained points"""
         return await self._client.run(self._calls.snapshot(points))
 
+    async def disk(self) -> Disk:
+        """A picture of points, boundary and band: a notebook shows it, `save` writes it to a file"""
+        return Disk(await self.disk_svg(), self.info.name or self.id)
+
     async def disk_svg(self) -> str:
         """A picture of points, boundary and band"""
         return await self._client.run(self._calls.disk_svg())
@@ -315,6 +352,118 @@ class AsyncSession:
     async def promote(self, fit: str | AsyncFit, *, member: str | None = None) -> SessionInfo:
         """Restart the online learner, or a `member` of auto's vote, from a fit, as which it then answers"""
         return await self._client.run(self._calls.promote(fit.id if isinstance(fit, AsyncFit) else fit, member))
+
+
+class AsyncStream:
+    """A connection for many small messages, each learned exactly once and answered in order: `session.stream()`.
+
+        async with session.stream() as stream:
+            await stream.send([0.1, -0.2], 1)
+            await stream.send([[0.3, 0.4], [-0.5, 0.1]], [-1, -1])
+            answers = await stream.flush()
+
+    `send` returns before the answer is there, unless `window` messages are unanswered. A lost connection is made anew,
+    and nothing is lost or doubled by that. `producer`: your own name, to go on after a crash of the client: `seq` is
+    the number of its newest message then. One task or thread at a time.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        calls: SessionCalls,
+        *,
+        producer: str | None = None,
+        window: int = 64,
+        columns: bool = True,
+    ) -> None:
+        self._client, self._messages = client, Conversation(calls, producer, window, columns)
+        self._socket: Any = None
+        self._answers: deque[Observed | HorocycleError] = deque()
+        self.seq = 0  # of the newest message
+
+    async def __aenter__(self) -> Self:
+        await self._connect()
+        self.seq = self._messages.last
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            await self._socket.close()
+
+    @property
+    def producer(self) -> str:
+        return self._messages.producer
+
+    async def send(
+        self, X: Points, y: Any, *, truth: Any = None, if_match: Model | int | None = None, columns: bool | None = None
+    ) -> int:
+        """Send one point and its label, or several, as one message; its number. What they mean, `observe` says."""
+        batch = Batch([X], [y], None if truth is None else [truth]) if is_label(y) else Batch(X, y, truth)
+        version = if_match.version if isinstance(if_match, Model) else if_match
+        return await self._send(self._messages.points(batch, version, columns))
+
+    async def label(self, ids: Any, labels: Any) -> int:
+        """Send late labels for points that were predicted with ids; the number of the message"""
+        return await self._send(self._messages.labels(ids, labels))
+
+    async def receive(self) -> Observed:
+        """The next answer, in the order of the messages; raises the problem of a message that was refused"""
+        if not self._answers:
+            if not self._messages.unanswered:
+                raise ValueError("every message is answered")
+            self._answers.append(await self._next())
+        found = self._answers.popleft()
+        if isinstance(found, HorocycleError):
+            raise found
+        return found
+
+    async def flush(self) -> list[Observed]:
+        """Wait until every message is answered: the answers that were not received yet
+
+        If some were refused, raises the problem of the first; the others were learned, and their answers are gone.
+        """
+        while self._messages.unanswered:
+            self._answers.append(await self._next())
+        answers, self._answers = list(self._answers), deque()
+        for refused in answers:
+            if isinstance(refused, HorocycleError):
+                raise refused
+        return [answer for answer in answers if not isinstance(answer, HorocycleError)]
+
+    async def _send(self, message: Message) -> int:
+        while self._messages.full:
+            self._answers.append(await self._next())
+        self.seq = self._messages.add(message)
+        try:
+            await self._socket.send(message)
+        except LOST as lost:
+            await self._connect(lost)
+        return self.seq
+
+    async def _next(self) -> Observed | HorocycleError:
+        while True:
+            try:
+                text = await self._socket.recv()
+            except LOST as lost:
+                await self._connect(lost)
+            else:
+                return self._messages.answer(text)
+
+    async def _connect(self, lost: Exception | None = None) -> None:
+        """Connect, and send what the service does not have"""
+        while True:
+            if lost is not None:
+                await self._client.sleep(self._messages.wait(lost))
+            try:
+                self._socket = await aconnect(self._messages.address(), **self._messages.how).__aenter__()
+                for message in self._messages.hello(await self._socket.recv()):
+                    await self._socket.send(message)
+                return
+            except LOST as error:
+                lost = error
 
 
 class AsyncFit:

@@ -11,9 +11,9 @@ effect once. Everything else is an exception of clients/problems.py. docs/client
 
 from __future__ import annotations
 
-from clients.async_client import AsyncClient, AsyncFit, AsyncSession, AsyncSessions
+from clients.async_client import AsyncClient, AsyncFit, AsyncSession, AsyncSessions, AsyncStream
 from clients.problems import HorocycleError
-from clients.sync_client import Client, Fit, Session, Sessions
+from clients.sync_client import Client, Fit, Session, Sessions, Stream
 from clients.transport import URL, Retry
 
 __all__ = [
@@ -22,10 +22,12 @@ __all__ = [
     "AsyncFit",
     "AsyncSession",
     "AsyncSessions",
+    "AsyncStream",
     "Client",
     "Fit",
     "HorocycleError",
     "Retry",
     "Session",
     "Sessions",
+    "Stream",
 ]

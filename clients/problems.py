@@ -19,8 +19,10 @@ HorocycleError
 │   │   └── StoreUnavailable  StoreFull  StoreReadOnly  OutcomeUnknown
 │   └── StateCorrupt  InternalError
 ├── Unreachable                  no response to any attempt
+├── WrongArgument                what was passed to the SDK cannot be meant; a ValueError and a TypeError too
 ├── UnexpectedAnswer             an answer, but not one of Horocycle: is the address right?
 ├── WentBackwards                the service is behind what it acknowledged before: a failover lost something
+├── TakenOver                    another connection of this producer streams now
 ├── FitCancelled                 the fit that was waited for was cancelled
 ├── NotYet                       a fit's result was asked for before it was done, or a wait timed out
 └── NoProbabilities              this model has none
@@ -36,9 +38,11 @@ from typing import Any
 
 class HorocycleError(Exception):
     """The base class. `accepted`: of a call in several requests, the points that were learned before this error.
-    `doubtful`: the response to an earlier attempt was lost, so that attempt may have been applied."""
+    `doubtful`: the response to an earlier attempt was lost, so that attempt may have been applied. `seq`: of a stream,
+    the number of the message that was refused."""
 
     accepted: int = 0
+    seq: int | None = None
     doubtful: bool = False
 
 
@@ -295,6 +299,10 @@ class Unreachable(HorocycleError):
         return type(self), (self.url, self.attempts, self.why)
 
 
+class WrongArgument(HorocycleError, ValueError, TypeError):
+    """What was passed cannot be meant. Nothing was sent."""
+
+
 class UnexpectedAnswer(HorocycleError):
     pass
 
@@ -310,6 +318,18 @@ class WentBackwards(HorocycleError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.session, self.what, self.was, self.now)
+
+
+class TakenOver(HorocycleError):
+    """Another connection of this producer streams now, and this one was closed. What it sent and has no answer to may
+    have been learned: the other one goes on from there."""
+
+    def __init__(self, producer: str) -> None:
+        super().__init__(f"another connection of the producer {producer!r} has taken over")
+        self.producer = producer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.producer,)
 
 
 class FitCancelled(HorocycleError):

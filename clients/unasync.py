@@ -17,10 +17,11 @@ NOTICE = """\
 # fmt: off
 """
 WORDS = {
-    **{f"Async{name}": name for name in ("Client", "Sessions", "Session", "Fit", "Iterator", "Generator", "Sleeper")},
+    **{f"Async{name}": name for name in ("Client", "Sessions", "Session", "Stream", "Fit")},
+    **{f"Async{name}": name for name in ("Iterator", "Generator", "Sleeper")},
     **{"__aenter__": "__enter__", "__aexit__": "__exit__"},
     **{"aclose": "close", "aread": "read", "aiter_bytes": "iter_bytes"},  # httpx
-    **{"asyncio": "time", "alabelled": "labelled"},
+    **{"asyncio": "time", "alabelled": "labelled", "aconnect": "connect", "ashown": "shown"},
 }
 
 

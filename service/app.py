@@ -16,9 +16,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import WebSocketRoute
 
 from service import __version__
-from service.api import certificate, disk, events, fits, health, log, metrics, pages, sessions, snapshot
+from service.api import certificate, demo, disk, events, fits, health, log, metrics, page, pages, sessions, snapshot
 from service.api.bodies import BodyLimit
 from service.api.context import Context, Streams
 from service.api.door import Door, own_hosts
@@ -28,6 +29,7 @@ from service.api.observe import observe
 from service.api.openapi import document
 from service.api.predict import predict
 from service.api.problems import handle, respond, unexpected
+from service.api.stream import stream
 from service.errors import (
     HorocycleError,
     InvalidRequest,
@@ -80,6 +82,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         )
         _close_on_signal(streams)
         yield
+        await app.state.context.demos.close()
         await follower.close()
         await connection.close()
 
@@ -96,9 +99,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, health, pages):
+    app.router.routes.append(WebSocketRoute("/sessions/{id}/stream", stream))
+    for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, page, health, pages):
         app.include_router(part.router)
-    for extra in (fits.promotion, pages.problems):
+    for extra in (fits.promotion, pages.problems, *([demo.router] if settings.demo else [])):
         app.include_router(extra)
     app.add_middleware(BodyLimit, limit=settings.session_body_limit, large=settings.body_limit)
     app.add_exception_handler(HorocycleError, handle)

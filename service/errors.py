@@ -56,6 +56,7 @@ HorocycleError
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -87,8 +88,9 @@ class UnsupportedMediaType(InvalidInput):
 
 
 class UnknownField(InvalidInput):
-    def __init__(self, field: str, allowed: str) -> None:
-        super().__init__(f"there is no field {field!r} here; known are {allowed}", field=field)
+    def __init__(self, field: str, allowed: str, index: int | None = None) -> None:
+        where = "here" if index is None else f"in line {index}"
+        super().__init__(f"there is no field {field!r} {where}; known are {allowed}", field=field, index=index)
 
 
 class InvalidRequest(InvalidInput):
@@ -101,9 +103,16 @@ class EmptyBatch(InvalidInput):
 
 
 class PointOutsideBall(InvalidInput):
-    def __init__(self, index: int, norm: float, limit: float) -> None:
+    """`fitting`: the curvature of a ball that would hold the points, if there is one"""
+
+    def __init__(self, index: int, norm: float, limit: float, fitting: float | None = None) -> None:
+        wider = "" if fitting is None else f"open with curvature={_rounded_down(fitting)} if the ball is that large; "
         super().__init__(
-            f"point {index} has norm {norm!r}; the limit is {limit!r}", index=index, norm=norm, limit=limit
+            f"point {index} has norm {norm!r}; the limit is {limit!r}. Either {wider}name another model with"
+            " ?coordinates= or clients.embeddings.to_ball; or move such points to the limit with ?outside=clip",
+            index=index,
+            norm=norm,
+            limit=limit,
         )
 
 
@@ -130,8 +139,9 @@ class LengthMismatch(InvalidInput):
 
 
 class UnknownLabel(InvalidInput):
-    def __init__(self, index: int, value: object, allowed: str) -> None:
-        super().__init__(f"label {index} is {value!r}, not one of {allowed}", index=index, value=repr(value)[:100])
+    def __init__(self, index: int, value: object, allowed: str, remedy: str = "") -> None:
+        what = f"label {index} is {value!r}, not one of {allowed}" + (remedy and f": {remedy}")
+        super().__init__(what, index=index, value=repr(value)[:100])
 
 
 class BinaryOnly(InvalidInput):
@@ -350,6 +360,12 @@ class OldFormat(LaunchError):
             found=found,
             expected=expected,
         )
+
+
+def _rounded_down(value: float) -> str:
+    """To three digits, and never up: 0.5926 → 0.592"""
+    digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
+    return f"{math.floor(value * 10**digits) / 10**digits:.3g}" if abs(digits) < 300 else f"{value:.1e}"
 
 
 def slug(kind: type[HorocycleError]) -> str:

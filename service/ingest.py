@@ -4,6 +4,9 @@ Per worker and session there is one lane. Whatever arrives while a commit is on 
 a commit carries many requests, alone a request carries its own. The session is kept decoded between commits, an
 optimistic cache: the commit compares revisions and says whether it was still current. If another worker was first,
 everything is applied again to the newer session. Nothing is answered before it is stored.
+
+Clients that wait for each answer come back together: after a commit of k requests the next waits until there are k
+again, for GATHER_SECONDS at the most. Who is alone waits for nobody.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ import sys
 import time
 from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -28,11 +33,12 @@ from service.errors import (
     StaleModel,
     StoreUnavailable,
 )
-from service.sessions.apply import Applied, apply
+from service.sessions.apply import apply
 from service.sessions.beginnings import Past, needs_past
 from service.sessions.late import resolved
+from service.sessions.producers import advanced, connected, out_of_turn
 from service.sessions.records import Change, Loaded, Status
-from service.sessions.requests import Answer, Request
+from service.sessions.requests import Answer, Request, message_key
 from service.sessions.spec import Spec
 from service.store.late_labels import LateLabels
 from service.store.log import Log
@@ -44,11 +50,22 @@ from service.store.sessions import Committed, Conflict, Replayed, Store, commit_
 GATHER, THREAD = 200_000, 8 << 20
 #: Ids of late labels that are resolved on the event loop.
 FEW = 1000
+#: How long a commit waits for those that the last one answered.
+GATHER_SECONDS = 0.002
 #: How many sessions a worker keeps decoded.
 LANES = 1024
 WRITABLE = (Status.WARMING, Status.LIVE)
 
-Pending = tuple[Request, asyncio.Future[Answer]]
+#: A request and its answer; of a numbered message the reply, as it is sent and kept
+Pending = tuple[Request, asyncio.Future[Any]]
+
+
+Results = Sequence[Answer | HorocycleError]
+Stored = dict[int, tuple[str, bytes]]  # place of a request → the key that its answer is kept under, and the answer
+
+
+class Replaced(Exception):
+    """A message is not the next of its producer: another connection has taken over, or one before it failed"""
 
 
 @dataclass
@@ -58,7 +75,10 @@ class _Lane:
     waiting: deque[Pending] = field(default_factory=deque)
     loaded: Loaded | None = None
     busy: asyncio.Task[None] | None = None  # while it commits
-    underway: dict[str, tuple[bytes, asyncio.Future[Answer]]] = field(default_factory=dict)
+    underway: dict[str, tuple[bytes, asyncio.Future[Any]]] = field(default_factory=dict)
+    together: int = 1  # requests of the newest commit
+    answered: float = 0.0  # when, in the loop's time
+    gathered: asyncio.Future[None] | None = None  # while a commit waits for as many again
 
 
 class Ingest:
@@ -83,27 +103,47 @@ class Ingest:
         lane = self._lanes.get(sid)
         return lane.loaded.spec if lane and lane.loaded else None
 
-    async def observe(self, sid: str, request: Request) -> Answer:
-        """Learn a batch, exactly once; returns when it is stored."""
+    def observe(self, sid: str, request: Request) -> Awaitable[Answer]:
+        """Learn a batch, exactly once; the answer comes when it is stored."""
         lane, key = self._lane(sid), request.key
-        while key is not None and key in lane.underway:
-            fingerprint, first = lane.underway[key]
-            if fingerprint != request.fingerprint:
-                raise KeyReused
-            await asyncio.wait([first])
-            if not first.cancelled() and first.exception() is None:
-                return replace(first.result(), replayed=True)
-        if len(lane.waiting) >= self._queue:
+        if key is not None and key in lane.underway:
+            return self._second(sid, lane, request, key)
+        if request.numbered is None and len(lane.waiting) >= self._queue:  # a stream has its window instead
             raise RateLimited(f"{len(lane.waiting)} requests wait for this session already", waiting=len(lane.waiting))
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         lane.waiting.append((request, answer))
         telemetry.queue.value += 1
-        if key is not None:
+        if key is not None and request.numbered is None:
             lane.underway[key] = (request.fingerprint, answer)
             answer.add_done_callback(lambda _: lane.underway.pop(key, None))
         if lane.busy is None:
             lane.busy = asyncio.create_task(self._drain(sid, lane))
-        return await asyncio.shield(answer)
+        elif lane.gathered is not None and len(lane.waiting) >= lane.together and not lane.gathered.done():
+            lane.gathered.set_result(None)
+        return asyncio.shield(answer)
+
+    async def _second(self, sid: str, lane: _Lane, request: Request, key: str) -> Answer:
+        """The same key again while the first is under way: its answer"""
+        fingerprint, first = lane.underway[key]
+        if fingerprint != request.fingerprint:
+            raise KeyReused
+        await asyncio.wait([first])
+        if not first.cancelled() and first.exception() is None:
+            found: Answer = first.result()
+            return replace(found, replayed=True)
+        return await self.observe(sid, request)
+
+    async def connect(self, sid: str, producer: str) -> Loaded:
+        """A new connection of a producer: nothing that an earlier one still sends is applied from now on"""
+
+        def take_over(before: Loaded) -> Change:
+            return Change(replace(before, producers=connected(before.producers, producer, int(time.time()))))
+
+        return await self.change(sid, take_over)
+
+    async def reply(self, sid: str, producer: str, seq: int) -> bytes | None:
+        """What a message was answered with, while that is kept"""
+        return await self._store.answer(sid, message_key(producer, seq))
 
     def forget(self, sid: str) -> None:
         self._lanes.pop(sid, None)
@@ -125,6 +165,8 @@ class Ingest:
     async def _drain(self, sid: str, lane: _Lane) -> None:
         try:
             while lane.waiting:
+                if lane.together > len(lane.waiting):
+                    await self._gather(lane)
                 pending, points, each = list[Pending](), 0, lane.loaded.spec.columns if lane.loaded else 1
                 while lane.waiting and points < GATHER:
                     pending.append(lane.waiting.popleft())
@@ -136,6 +178,7 @@ class Ingest:
                     for _, answer in pending:
                         _fail(answer, error)
                 finally:  # whatever happens, also a MemoryError: no caller is left waiting
+                    lane.together, lane.answered = len(pending), asyncio.get_running_loop().time()
                     telemetry.queue.value -= len(pending)
                     unforeseen = sys.exception()
                     for _, answer in pending:
@@ -145,6 +188,16 @@ class Ingest:
                         answer.cancel()
         finally:
             lane.busy = asyncio.create_task(self._drain(sid, lane)) if lane.waiting else None
+
+    async def _gather(self, lane: _Lane) -> None:
+        """Wait for as many requests as the last commit had, unless that is too long ago already"""
+        lane.gathered = asyncio.get_running_loop().create_future()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(lane.answered + GATHER_SECONDS):
+                    await lane.gathered
+        finally:
+            lane.gathered = None
 
     async def _settle(self, sid: str, lane: _Lane, pending: list[Pending]) -> None:
         """Apply and commit until every request has its answer."""
@@ -157,37 +210,52 @@ class Ingest:
             if before.status not in WRITABLE:
                 raise SessionReplaying(sid, before.status)
             requests, learned_ids = [request for request, _ in pending], list[str]()
+            marked = any([request.key is not None or request.numbered is not None for request in requests])
+            if marked and (early := out_of_turn(before.producers, requests)):
+                if fresh:
+                    for place in early:
+                        _fail(pending[place][1], Replaced())
+                    pending = [each for each in pending if not each[1].done()]
+                else:
+                    lane.loaded, fresh = await self._store.load(sid, before), True
+                continue
             if late:
                 fates = dict(zip(late, await self._late.look(sid, late), strict=True))
                 how = (before.spec, requests, fates)
                 requests, learned_ids = await asyncio.to_thread(resolved, *how) if len(late) > FEW else resolved(*how)
-            applied = await self._apply(before, requests)
-            stale = [r for r in applied.results if isinstance(r, StaleModel)]
+            results, change = await self._apply(before, requests)
+            stale = [result for result in results if isinstance(result, StaleModel)]
             if stale and not fresh:  # the cached session may be out of date: reload once before answering 412
                 lane.loaded, fresh = await self._store.load(sid, before), True
                 if lane.loaded is not before:
                     continue
-            keyed = [i for i, r in enumerate(requests) if r.key is not None and isinstance(applied.results[i], Answer)]
-            change = applied.change
-            if keyed or learned_ids:
-                change = replace(change, answers=_packed(applied, requests, keyed), learned_ids=learned_ids)
-            if change.entry is None and not keyed:
-                await self._answer(sid, pending, applied)
+            stored = _stored(requests, results) if marked else {}
+            if stored or learned_ids:
+                producers = advanced(before.producers, requests, int(time.time()))
+                after = replace(change.after, producers=producers)
+                change = replace(change, after=after, answers=list(stored.values()), learned_ids=learned_ids)
+            if change.entry is None and not stored:
+                await self._answer(sid, pending, results, stored)
                 return
             result = await commit(self._store, before, change, self._patience)
             if isinstance(result, Committed):
                 lane.loaded = result.after
-                await self._answer(sid, pending, applied)
+                await self._answer(sid, pending, results, stored)
                 if result.after.spec.refit:
                     await self._refits.ask(before, result.after)
                 return
             lane.loaded, fresh = None, False
             if isinstance(result, Replayed):
-                for position, stored in result.answers.items():
-                    _replay(*pending[keyed[position]], stored)
+                places = list(stored)
+                for position, found in result.answers.items():
+                    _replay(*pending[places[position]], found)
                 pending = [each for each in pending if not each[1].done()]
 
-    async def _apply(self, before: Loaded, requests: list[Request]) -> Applied:
+    async def _apply(self, before: Loaded, requests: list[Request]) -> tuple[Results, Change]:
+        if any([request.refused is not None for request in requests]):
+            found, change = await self._apply(before, [request for request in requests if request.refused is None])
+            learned = iter(found)
+            return [request.refused or next(learned) for request in requests], change
         points = sum([len(request.batch.X) for request in requests])
         if (before.spec.warmup or before.spec.refit) and needs_past(before, points):
             past = Past(await self._log.retained(before), await self._refits.weights(before, points))
@@ -196,16 +264,16 @@ class Ingest:
             return apply(before, requests)
         return await asyncio.to_thread(apply, before, requests)
 
-    async def _answer(self, sid: str, pending: list[Pending], applied: Applied) -> None:
-        for (request, answer), result in zip(pending, applied.results, strict=True):
-            if isinstance(result, Answer):
+    async def _answer(self, sid: str, pending: list[Pending], results: Results, stored: Stored) -> None:
+        for place, ((request, answer), result) in enumerate(zip(pending, results, strict=True)):
+            if isinstance(result, Answer) or request.numbered is not None:
                 if not answer.done():
-                    answer.set_result(result)
+                    answer.set_result(result if request.numbered is None else stored[place][1])
                 continue
             # 412, unless this very request was answered before
-            stored = None if request.key is None else await self._store.answer(sid, request.key)
-            if stored is not None:
-                _replay(request, answer, stored)
+            found = None if request.key is None else await self._store.answer(sid, request.key)
+            if found is not None:
+                _replay(request, answer, found)
             else:
                 _fail(answer, result)
 
@@ -247,38 +315,37 @@ async def commit(store: Store, before: Loaded, change: Change, patience: float) 
         else:
             if isinstance(result, Conflict) and result.ambiguous:
                 raise OutcomeUnknown
-            _count(before, result, time.monotonic() - began)
-            return result
+            break
         if time.monotonic() + pause >= began + patience:
             raise OutcomeUnknown
         await asyncio.sleep(pause)
         pause = min(2 * pause, 0.5)
-
-
-def _count(before: Loaded, result: Committed | Replayed | Conflict, seconds: float) -> None:
     if isinstance(result, Committed):
+        seconds, now = time.monotonic() - began, result.after.counters
         telemetry.commits.value += 1
         telemetry.commit_seconds.buckets[bisect_left(telemetry.TIMES, seconds)] += 1
         telemetry.commit_seconds.sum += seconds
-        telemetry.points.value += result.after.counters.observed - before.counters.observed
-        telemetry.mistakes.value += result.after.counters.mistakes - before.counters.mistakes
+        telemetry.points.value += now.observed - before.counters.observed
+        telemetry.mistakes.value += now.mistakes - before.counters.mistakes
     elif isinstance(result, Conflict):
         telemetry.conflicts.value += 1
+    return result
 
 
-def _packed(applied: Applied, requests: list[Request], keyed: Iterable[int]) -> list[tuple[str, bytes]]:
-    """The answers of requests with idempotency keys, as they are stored"""
-    found = []
-    for i in keyed:
-        key, answer = requests[i].key, applied.results[i]
-        assert key is not None and isinstance(answer, Answer)
-        found.append((key, answer.pack(requests[i].fingerprint)))
+def _stored(requests: Sequence[Request], results: Results) -> Stored:
+    """The answers of requests with idempotency keys and of numbered messages, as they are kept, by their places"""
+    found: Stored = {}
+    for place, (request, result) in enumerate(zip(requests, results, strict=True)):
+        if request.numbered is not None:
+            found[place] = request.numbered.key, request.numbered.reply(result)
+        elif request.key is not None and isinstance(result, Answer):
+            found[place] = request.key, result.pack(request.fingerprint)
     return found
 
 
-def _replay(request: Request, answer: asyncio.Future[Answer], stored: bytes) -> None:
+def _replay(request: Request, answer: asyncio.Future[Any], stored: bytes) -> None:
     try:
-        found = Answer.unpack(stored, request.fingerprint)
+        found = stored if request.numbered is not None else Answer.unpack(stored, request.fingerprint)
     except KeyReused as error:
         _fail(answer, error)
     else:
@@ -286,7 +353,7 @@ def _replay(request: Request, answer: asyncio.Future[Answer], stored: bytes) -> 
             answer.set_result(found)
 
 
-def _fail(answer: asyncio.Future[Answer], error: Exception) -> None:
+def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
         answer.exception()  # the caller may have left: then nobody else would look

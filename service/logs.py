@@ -34,3 +34,9 @@ def configure(level: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """uvicorn counts it as an error if a WebSocket's handshake is answered by a problem instead"""
+    return record.msg != "ASGI callable returned without completing handshake."

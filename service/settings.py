@@ -49,12 +49,15 @@ class Settings(BaseSettings):
     deadline: float = Field(default=5.0, gt=0, description="seconds to wait for the store")
     label_ttl: float = Field(default=86400.0, gt=0, description="seconds a predicted point waits for its label")
     waiting_points: int = Field(default=100_000, ge=1, description="points of a session that may wait for their labels")
-    event_streams: int = Field(default=256, ge=0, description="event streams that one worker keeps open")
+    event_streams: int = Field(
+        default=256, ge=0, description="streams, of events or messages, that one worker keeps open"
+    )
     heartbeat: float = Field(default=10.0, gt=0, description="seconds between the heartbeats of an event stream")
     fit_workers: int = Field(default=1, ge=0, le=64, description="fit workers to run; 0: they run elsewhere")
     fit_points: int = Field(default=1_000_000, ge=2, description="points a fit may have")
     fit_seconds: float = Field(default=600.0, gt=0, description="seconds a fit may take")
     fit_memory: int = Field(default=4 << 30, ge=256 << 20, description="bytes of address space a fit may have")
+    demo: bool = Field(default=True, description="let the page start a demo stream on the server")
     connections: int = Field(
         default=4096, ge=1, description="connections of one worker; beyond, the one idle for longest gives way"
     )

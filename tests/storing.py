@@ -52,9 +52,14 @@ class Parts:
 
 @asynccontextmanager
 async def storing(
-    url: str, *, queue: int = 1024, deadline: float = 5.0, kind: type[Store] = Store
+    url: str,
+    *,
+    queue: int = 1024,
+    deadline: float = 5.0,
+    kind: type[Store] = Store,
+    connect: type[Connection] = Connection,
 ) -> AsyncIterator[Parts]:
-    connection = Connection(url, deadline=deadline)
+    connection = connect(url, deadline=deadline)
     store, log, late = kind(connection), Log(connection), LateLabels(connection)
     ingest = Ingest(store, log, late, Refits(connection), queue=queue, patience=deadline)
     try:

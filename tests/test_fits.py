@@ -431,6 +431,47 @@ def test_a_fit_that_was_forgotten_and_asked_for_anew_is_the_new_one(http: httpx.
 # ------------------------------------------------------------------------------------------ what cannot be done
 
 
+def demanding() -> dict[str, tuple[Array, Indices, dict[str, Any]]]:
+    """Problems that once stopped far from the optimum and were called done, or ended with a dual above the primal"""
+    rng = np.random.default_rng(0)
+    wide = points(rng, 400, 50, 11.9)
+    sides = (rng.normal(size=50) @ wide.T + 0.2 * rng.normal(size=400) >= 0).astype(np.int64)
+    turn = 2 * np.pi * np.arange(200) / 200
+    ring, arcs = np.column_stack([np.cos(turn), np.sin(turn)]), (np.arange(200) // 25 % 2).astype(np.int64)
+    both = np.vstack([1e-8 * ring[:100], np.tanh(5.99) * ring[100:]])
+    lift, soft = {"features": "lift", "reference": "session"}, {"kind": "svm", "features": "hyperboloid"}
+    return {
+        "wide": (wide, sides, {**lift, "loss": "squared_hinge", "C": 1000.0}),
+        "ring at 12": (np.tanh(5.99) * ring, arcs, {**soft, "C": 1e4}),
+        "ring at 10": (np.tanh(5.0) * ring, arcs, {**soft, "C": 1e6}),
+        "near and far": (both, (both[:, 0] >= 0).astype(np.int64), {**lift, "margin": "hard"}),
+    }
+
+
+def test_what_is_done_has_reached_its_gap(http: httpx.Client) -> None:
+    asked = {}
+    for name, (X, indices, fields) in demanding().items():
+        sid = opened(http, X, indices, algorithm="perceptron", dimension=X.shape[1])
+        asked[name] = sid, accepted(ask(http, sid, **fields))
+    for name, (sid, fit) in asked.items():
+        told = ended(http, sid, fit)
+        if told["status"] == "done":
+            proof = told["certificate"]
+            assert 0 <= proof["gap"] <= 1e-6, name
+            assert proof["dual"] <= proof["primal"], name
+        else:
+            assert told["failure"]["type"] in ("/problems/not-converged", "/problems/not-separable"), (name, told)
+            assert "gap" in told["failure"] or "witness" in told["failure"], name
+
+
+def test_points_that_are_the_same_are_not_separable(http: httpx.Client) -> None:
+    for X in ([[0.0, 0.0], [0.0, 0.0]], [[0.1, 0.2], [0.1, 0.2]]):
+        sid = opened(http, np.array(X), np.array([1, 0]), algorithm="perceptron")
+        fits = [accepted(ask(http, sid, margin="hard", **fields)) for fields in ({"reference": "hull"}, {})]
+        for told in (ended(http, sid, fit) for fit in fits):
+            assert (told["status"], told["failure"]["type"]) == ("failed", "/problems/not-separable"), (X, told)
+
+
 def test_a_hard_margin_of_inseparable_points_fails_and_says_why(http: httpx.Client) -> None:
     X, indices = two(13, noise=0.2)
     sid = opened(http, X, indices)

@@ -11,6 +11,7 @@ import pytest
 
 from service import errors
 from service.api.problems import RETRY_LATER, STATUS, problem, respond
+from service.api.remedies import REMEDIES
 from service.errors import HorocycleError, LaunchError, slug
 
 #: As the contract (FAULTS.md and API.md) spells them, and those that it leaves to us.
@@ -116,3 +117,7 @@ def test_members_name_the_fault() -> None:
 
 def test_a_stale_model_comes_with_the_new_tag() -> None:
     assert respond(errors.StaleModel(12)).headers["etag"] == '"12"'
+
+
+def test_every_problem_has_a_remedy() -> None:
+    assert {slug(kind) for kind in STATUS} <= set(REMEDIES)

@@ -230,7 +230,7 @@ def test_where_only_diagonals_are_kept_those_of_the_fit_come_along() -> None:
 def test_a_member_of_a_vote_begins_anew_and_the_vote_goes_on() -> None:
     X, y = data(4)
     state = auto.observe(auto.default(2, classes=4), X, y).state
-    spec = session("perceptron", 4)
+    spec = session("auto", 4, reference=None)
     for member, at, classifier in (
         ("second_order", 0, fitted(4, features="hemisphere")),
         ("softmax", 1, fitted(4, features="hemisphere", kind="softmax")),
@@ -402,6 +402,83 @@ def test_promotion_starts_the_learner_from_the_fit(http: httpx.Client, name: str
     assert 0 < learned["session"]["updates"] <= 200
     assert learned["session"]["version"] == after["version"] + learned["session"]["updates"]
     assert learned["session"]["observed"] == before["observed"] + 200
+
+
+WITHOUT_REFERENCE: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
+    "perceptron": ({"algorithm": "perceptron"}, {"kind": "svm"}, None),
+    "second order, three classes": (
+        {"algorithm": "second_order", "labels": [1, 2, 3]},
+        {"kind": "svm", "C": 5.0},
+        None,
+    ),
+    "softmax": ({"algorithm": "softmax", "curvature": 2.0}, {}, None),
+    "softmax, three classes": ({"algorithm": "softmax", "labels": ["a", "b", "c"]}, {}, None),
+    "auto": ({"labels": ["a", "b", "c"]}, {}, "softmax"),
+    "auto, second order": ({}, {"kind": "svm"}, "second_order"),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_REFERENCE)
+def test_a_session_without_a_reference_point_goes_on_from_a_fit(http: httpx.Client, name: str) -> None:
+    """Also a copy of it by its snapshot, and the session as its log has it"""
+    fields, recipe, member = WITHOUT_REFERENCE[name]
+    K, c = len(fields.get("labels", [-1, 1])), fields.get("curvature", 1.0)
+    sid = opened(http, *data(K, c), **{"reference": None, **fields})
+    before, fitted = http.get(f"/sessions/{sid}").json(), done(http, sid, **recipe)
+    assert fitted["features"] == "hemisphere"
+    answer = http.post(f"/sessions/{sid}/promote", json={"fit": fitted["id"], **({"member": member} if member else {})})
+    assert answer.status_code == 200, answer.text
+    after = answer.json()
+    assert (after["agreement"], after["version"]) == (1.0, before["version"] + 1)
+    asked = {"points": (points(np.random.default_rng(5), 100, 2, 3.0) / math.sqrt(c)).tolist()}
+    if member is None:
+        online, batch = (
+            http.post(f"/sessions/{sid}/predict?model={which}", json=asked).json() for which in ("online", fitted["id"])
+        )
+        assert online["predictions"] == batch["predictions"]
+        if "softmax" in name:
+            assert np.abs(np.array(online["probabilities"]) - batch["probabilities"]).max() < 1e-12
+    observe(http, sid, *data(K, c, seed=6))
+    copy = http.post("/sessions", json={"snapshot": http.get(f"/sessions/{sid}/snapshot").json()}).json()["id"]
+    predicted = [http.post(f"/sessions/{each}/predict", json=asked).json() for each in (sid, copy)]
+    assert predicted[0] == predicted[1]
+    told = http.get(f"/sessions/{sid}/certificate?margin=0.01&loss=hinge").json()
+    if member is None and "softmax" not in name:
+        assert told["hinge"] is None and any("began from a fit" in note for note in told["notes"])
+    past = http.get(f"/sessions/{sid}/at/400/model").json()
+    assert {**past, "updates": 0, "version": 0} == {
+        **http.get(f"/sessions/{sid}/model").json(),
+        "updates": 0,
+        "version": 0,
+    }
+
+
+def test_a_vote_wants_to_know_which_member(http: httpx.Client) -> None:
+    sid = opened(http, *data(3), reference=None, labels=[1, 2, 3])
+    fitted = done(http, sid)
+    for member, says in ((None, "one of second_order, softmax, gaussian"), ("gaussian", "no weights"), ("x", "one of")):
+        answer = http.post(f"/sessions/{sid}/promote", json={"fit": fitted["id"], "member": member})
+        assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-parameter")
+        assert says in answer.json()["detail"]
+
+
+def test_the_scales_of_a_promoted_fit_go_with_its_snapshot_and_its_model(http: httpx.Client) -> None:
+    sid = opened(http, *data(3), labels=["a", "b", "c"])
+    fitted = done(http, sid, reference="lorentz", C=5.0)
+    assert http.get(f"/sessions/{sid}/model").json()["scales"] is None
+    assert http.post(f"/sessions/{sid}/promote", json={"fit": fitted["id"]}).json()["agreement"] == 1
+    copy = http.post("/sessions", json={"snapshot": http.get(f"/sessions/{sid}/snapshot").json()}).json()["id"]
+    asked = points(np.random.default_rng(5), 100, 2, 3.0)
+    told = [http.post(f"/sessions/{each}/predict", json={"points": asked.tolist()}).json() for each in (sid, copy)]
+    assert told[0] == told[1]
+    model = http.get(f"/sessions/{copy}/model").json()
+    scales = model["scales"]
+    assert scales["tangent"] is True
+    for j in range(3):  # as the model says it
+        p, w = np.array(model["reference"][j]), np.array(model["weights"][j])
+        r = g.distance(p, asked)
+        scores = scales["scale"][j] * np.sinh(g.signed_distance(p, w, asked)) * r / np.sinh(r) + scales["offset"][j]
+        assert np.abs(scores - np.array(told[0]["scores"])[:, j]).max() < 1e-9 * (1 + np.abs(scores).max())
 
 
 def test_a_promoted_sessions_certificate_is_that_of_its_own_start(http: httpx.Client) -> None:

@@ -17,11 +17,13 @@ from service.sessions.tenants import DEFAULT, inner
 from service.store.api_keys import ApiKey
 
 #: What anybody may ask for: it tells nothing of any session.
-PUBLIC = re.compile(r"/(?:health/(?:live|ready)|docs(?:/.*)?|openapi\.json|problems/[^/]*|page/.*|favicon\.ico)?")
+PUBLIC = re.compile(
+    r"/(?:health/(?:live|ready)|docs(?:/.*)?|openapi\.json|problems(?:/[^/]*)?|page/.*|favicon\.ico|sessions/[^/]+/live)?"
+)
 SESSION = re.compile(r"/sessions/([^/]+)(/.*)?")
 #: Behind /sessions/{id}: what the scopes observe and predict may do. Whatever is not here needs admin.
 OBSERVE = {("POST", "/observe"), ("POST", "/labels"), ("GET", "/stream"), ("GET", "/events"), ("GET", "/disk.svg")}
-READ = {("GET", each) for each in ("", "/predict", "/model", "/metrics", "/certificate", "/live")}
+READ = {("GET", each) for each in ("", "/predict", "/model", "/metrics", "/certificate")}
 PREDICT = {("POST", "/predict"), ("GET", "/predict")}
 
 

@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service import telemetry
+from service.api.demos import Demos
 from service.batch.classifier import Classifier
 from service.errors import RateLimited
 from service.fits.fork import Forker
@@ -28,7 +30,7 @@ from service.store.sessions import Store
 
 @dataclass
 class Streams:
-    """The open event streams of this worker: so many and no more, and all of them end when it does."""
+    """The open streams of this worker, of events or messages: so many and no more, and all end when it does."""
 
     limit: int
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -39,7 +41,7 @@ class Streams:
     def one(self, key: ApiKey | None = None) -> Iterator[None]:
         """A place among them, if there is one left"""
         if self.open >= self.limit:
-            raise RateLimited(f"{self.open} event streams are open in this worker already", limit=self.limit)
+            raise RateLimited(f"{self.open} streams are open in this worker already", limit=self.limit)
         whose, most = ("", None) if key is None else (key.id, key.limits.get("streams"))
         if most and self.of_keys[whose] >= most:
             raise RateLimited(f"this key has {most} event streams open in this worker already", limit=most)
@@ -67,7 +69,9 @@ class Context:
     ingest: Ingest
     streams: Streams
     keys: ApiKeys
+    producers: dict[tuple[str, str | None], Any] = field(default_factory=dict)  # their newest connections here
     classifiers: dict[tuple[str, str], Classifier] = field(default_factory=dict)  # of fits, at hand
+    demos: Demos = field(default_factory=Demos)
 
 
 def context(request: Request) -> Context:

@@ -88,7 +88,8 @@ async def _stream(here: Context, loaded: Loaded, last: EntryId | None) -> AsyncI
                 yield b": still here\n\n"
                 now = await here.store.load(sid)  # raises when it is gone
                 if now.newest.number > last.number and last == START:
-                    found = [Record(now.newest, {})]  # nothing is kept of what there was: a gap
+                    kept = await here.log.records(sid, f"({last}", now.newest)  # the feed may be slower than this
+                    found = kept or [Record(now.newest, {})]  # nothing is kept of what there was: a gap
             for record in found:
                 if record.id.number != last.number + 1:
                     loaded = await here.store.load(sid)

@@ -47,7 +47,7 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("post", "/sessions/{id}/fits"): Example(
         202,
         parameters={**DEMO, "idempotency-key": "third"},
-        body={"kind": "svm", "loss": "squared_hinge", "C": 5.0, "reference": "closest"},
+        body={"kind": "svm", "features": "hemisphere", "loss": "squared_hinge", "C": 5.0},
     ),
     ("get", "/sessions/{id}/fits"): Example(parameters=DEMO),
     ("get", "/sessions/{id}/fits/{fit}"): Example(parameters={**DEMO, "fit": FIT}),
@@ -55,9 +55,14 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("delete", "/sessions/{id}/fits/{fit}"): Example(204, parameters={**DEMO, "fit": FIT}),
     ("get", "/sessions/{id}/snapshot"): Example(parameters=DEMO),
     ("get", "/sessions/{id}/disk.svg"): Example(parameters=DEMO),
+    ("get", "/"): Example(),
+    ("get", "/sessions/{id}/live"): Example(parameters=DEMO),
+    ("get", "/demo"): Example(),
+    ("post", "/demo"): Example(201, body={"kind": "agents", "seed": 1}),
     ("get", "/health/live"): Example(),
     ("get", "/health/ready"): Example(),
     ("get", "/metrics"): Example(),
+    ("get", "/problems"): Example(),
     ("get", "/problems/{slug}"): Example(parameters={"slug": "point-outside-ball"}),
     ("delete", "/sessions/{id}"): Example(204, parameters=DEMO),
 }

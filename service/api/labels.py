@@ -45,10 +45,10 @@ async def labels(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, 
         late=late.indices,
     )
     answer = await here.ingest.observe(sid, request)
-    return await offload(len(body), _labelled, spec, late, answer), await acknowledge(here, answer)
+    return await offload(len(body), labelled, spec, late, answer), await acknowledge(here, answer)
 
 
-def _labelled(spec: Spec, late: LateLabels, answer: Answer) -> bytes:
+def labelled(spec: Spec, late: LateLabels, answer: Answer) -> bytes:
     fates = np.frombuffer(answer.fates, dtype="S1")
     named = {name: [orjson.loads(late.ids[i]) for i in np.flatnonzero(fates == fate)] for name, fate in _FATES.items()}
     return answered(spec, late.indices[fates == b"A"], answer, **named)

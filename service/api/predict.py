@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope
 
+from service import telemetry
 from service.api.admission import tenant_in
 from service.api.context import Context
 from service.api.fits import fitted
@@ -15,11 +16,14 @@ from service.api.formats import Question, media_type, read_points, read_query
 from service.api.front import headers_of, read_body
 from service.api.writing import dump, offload, require_bounded
 from service.batch.classifier import Classifier
+from service.coordinates import placing
 from service.errors import InvalidRequest, StoreReadOnly, UnknownField
 from service.geometry import Array
 from service.learners import LEARNERS
 from service.sessions.records import Loaded
 from service.sessions.tenants import inner, outer
+
+KNOWN = ("session", "x", "model", "coordinates", "outside")
 
 
 async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
@@ -31,9 +35,10 @@ async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     if not outer(sid):
         raise InvalidRequest("which session? ask with ?session=", parameter="session")
     for name in query:
-        if name not in ("session", "x", "model"):
-            raise UnknownField(name, "session, x, model")
+        if name not in KNOWN:
+            raise UnknownField(name, ", ".join(KNOWN))
     model = query.get("model", ["online"])[-1]
+    how = placing({name: values[-1] for name, values in query.items()})
     loaded = await here.ingest.current(sid)
     with suppress(StoreReadOnly):  # then its time to live does not begin anew; predictions it still has
         await here.store.touch(loaded.spec)
@@ -41,9 +46,9 @@ async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
         headers = headers_of(scope)
         kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
         body = await read_body(headers, receive, kind, here.settings)
-        asked = await offload(len(body), read_points, body, kind, loaded.spec)
+        asked = await offload(len(body), read_points, body, kind, loaded.spec, how)
     else:
-        asked = Question(read_query(query.get("x", []), loaded.spec))
+        asked = read_query(query.get("x", []), loaded.spec, how)
     require_bounded(loaded.spec, len(asked.X))
     work = len(asked.X) * max(loaded.learner_bytes, loaded.spec.row_bytes)
     if model == "online":
@@ -52,6 +57,9 @@ async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
         answer = await offload(work, _predicted_by, await fitted(here, sid, model), loaded, asked.X)
     if asked.ids:
         answer["expires_in"] = await _wait(here, loaded, asked)
+    if asked.clipped:
+        answer["clipped"] = asked.clipped
+        telemetry.clipped.inc(asked.clipped)
     extra = {"ETag": f'"{loaded.counters.version}"', "Horocycle-Epoch": str(await here.connection.epoch())}
     return await offload(len(asked.X), dump, answer), extra
 

@@ -7,7 +7,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictInt, StrictStr, Tag, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, StrictInt, StrictStr, Tag, field_validator
 
 from service.errors import DimensionMismatch, InvalidParameter
 from service.geometry import require_ball
@@ -62,8 +62,9 @@ Member = Literal["perceptron", "second_order", "softmax", "gaussian"]
 Members = Annotated[list[Member], Field(min_length=1, max_length=4)]
 Refit = Literal["doubling", "none"]
 Reference = Literal["origin"] | list[Finite] | LearnedReference
+AnyLabel = bool | int | str
 Labelling = Annotated[
-    list[StrictInt | Annotated[StrictStr, Field(max_length=200)]], Field(min_length=2, max_length=1000)
+    list[StrictBool | StrictInt | Annotated[StrictStr, Field(max_length=200)]], Field(min_length=2, max_length=1000)
 ]
 
 
@@ -107,6 +108,8 @@ class OpenSession(BaseModel):
     def distinct(cls, labels: list[Label]) -> list[Label]:
         if len(set(labels)) != len(labels):
             raise ValueError("labels must be distinct")
+        if {bool, int} <= set(map(type, labels)):
+            raise ValueError("labels must not mix booleans with integers")
         if any(isinstance(label, int) and not -(2**63) <= label < 2**63 for label in labels):
             raise ValueError("integer labels must fit into 64 bits")
         return labels
@@ -284,7 +287,7 @@ class Session(BaseModel):
         description="one point; one a class if they were learned; how it is being learned; null: it has none"
     )
     features: str = Field(description="what the learner makes of a point: hemisphere, lift, tangent or hyperboloid")
-    labels: list[int | str]
+    labels: list[AnyLabel]
     average: bool | None = Field(description="whether the averaged rule answers; null: there is no average")
     members: list[str] | None = Field(description="auto: the learners that vote")
     refit: str | None = Field(description="softmax: doubling or none")
@@ -327,20 +330,22 @@ class Observe(BaseModel):
         json_schema_extra={"examples": [{"points": [[0.1, -0.2], [-0.3, 0.4]], "labels": [1, -1]}]},
     )
     points: list[Point] | None = None
-    labels: list[int | str] | None = None
+    labels: list[AnyLabel] | None = None
     point: Point | None = None
-    label: int | str | None = None
+    label: AnyLabel | None = None
     truth: list[Point] | Point | None = Field(None, description="where the points were before they moved; for display")
 
 
 class Observed(BaseModel):
-    predictions: list[int | str] = Field(description="made before learning each point")
+    predictions: list[AnyLabel] = Field(description="made before learning each point")
     scores: list[Any] = Field(description="signed distance to the boundary; n×K for K > 2 labels")
     correct: list[bool]
     probabilities: list[list[float]] | None = Field(None, description="n×K, with ?probabilities=true")
     accepted: int
     mistakes: int
     session: Progress
+    clipped: int | None = Field(None, description="with outside=clip: the points that were moved to the radius limit")
+    notes: list[str] | None = Field(None, description="what was noticed while the body was read")
 
 
 class Predict(BaseModel):
@@ -352,19 +357,20 @@ class Predict(BaseModel):
 
 
 class Predicted(BaseModel):
-    predictions: list[int | str]
+    predictions: list[AnyLabel]
     scores: list[Any]
     cold: bool = Field(description="true when the session has not learned anything yet")
     probabilities: list[list[float]] | None = Field(None, description="n×K, where the model has them")
+    clipped: int | None = Field(None, description="with outside=clip: the points that were moved to the radius limit")
     expires_in: float | None = Field(None, description="with ids: the seconds that the points wait for their labels")
 
 
 class Labels(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ids": ["a", "b"], "labels": [1, -1]}]})
     ids: list[int | str] | None = None
-    labels: list[int | str] | None = None
+    labels: list[AnyLabel] | None = None
     id: int | str | None = None
-    label: int | str | None = None
+    label: AnyLabel | None = None
 
 
 class Labelled(Observed):
@@ -375,7 +381,7 @@ class Labelled(Observed):
 
 
 class ClassMetrics(BaseModel):
-    label: int | str
+    label: AnyLabel
     points: int
     predicted: int
     precision: float | None
@@ -389,7 +395,7 @@ class LogPage(BaseModel):
     start: int = Field(alias="from", description="the position of the first point")
     to: int = Field(description="the position behind the last")
     points: list[Point]
-    labels: list[int | str]
+    labels: list[AnyLabel]
     next: int | None = Field(description="where to go on; null at the end")
 
 
@@ -429,7 +435,7 @@ class Metrics(BaseModel):
     version: int
     accuracy: float | None
     window: Window
-    labels: list[int | str]
+    labels: list[AnyLabel]
     confusion: list[list[int]] = Field(description="row: the true class; column: the predicted one")
     classes: list[ClassMetrics]
     log: MistakeLog
@@ -447,7 +453,7 @@ class HingeBound(BaseModel):
 
 
 class Proof(BaseModel):
-    label: int | str | None = Field(None, description="the class against the rest, for K > 2 labels")
+    label: AnyLabel | None = Field(None, description="the class against the rest, for K > 2 labels")
     updates: int
     radius: float | None = Field(description="the largest distance from the reference point; null without one")
     margin: float | None
@@ -496,11 +502,19 @@ class Certified(Proof):
 class Normal(BaseModel):
     """Of the vectors v towards x of length d(0,x), in the unit ball"""
 
-    label: int | str
+    label: AnyLabel
     count: int
     mean: list[float]
     covariance: list[list[float]] | None = None
     variances: list[float] | None = Field(None, description="where full matrices would be too large")
+
+
+class Scales(BaseModel):
+    """scale·sinh δ + offset of each class, δ the signed distance; `tangent`: sinh δ times r/sinh r, r = d(p, x)"""
+
+    scale: list[float]
+    offset: list[float]
+    tangent: bool
 
 
 class Model(BaseModel):
@@ -511,7 +525,7 @@ class Model(BaseModel):
     average: bool | None
     dimension: int
     curvature: float
-    labels: list[int | str]
+    labels: list[AnyLabel]
     reference: list[float] | list[list[float]] | None
     weights: list[Any] | None = Field(
         description="d of a lift, d+1 of a hyperboloid, d+2 of the hemisphere; K rows for K > 2 labels; null: see"
@@ -520,7 +534,9 @@ class Model(BaseModel):
     sigma: float | list[float] | None
     budget: float | None
     threshold: float | None
-    scales: dict[str, Any] | None = Field(description="K classes begun from a fit: what a distance is worth")
+    scales: Scales | None = Field(
+        description="lift, hyperboloid of K > 2 labels, begun from a fit: the largest of these decides, not of δ"
+    )
     classes: list[Normal] | None = Field(description="gaussian: a wrapped normal a class")
     temperature: float | None = Field(description="gaussian: its posteriors are flattened by this")
     members: list[dict[str, Any]] | None = Field(description="auto: the models that vote, each with its weight")

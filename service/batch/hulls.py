@@ -21,6 +21,7 @@ from service.geometry import (
     distance,
     from_klein,
     lift,
+    log_map,
     midpoint,
     mobius_add,
     signed_distance,
@@ -32,6 +33,8 @@ EPS = float(np.finfo(np.float64).eps)
 #: A closest pair is searched among cells of at least CELL points, of which a class has at most about CELLS, and about
 #: BLOCK pairs of points at a time.
 CELL, CELLS, BLOCK = 32, 1024, 2**20
+#: In so many dimensions search trees find nearest points sooner than cells do.
+TREES = 12
 #: The nearest points of two hulls are certified to this share of their distance, or as far as rounding allows: to some
 #: 1e-5 where they are 18 apart.
 NEAREST_GAP = 1e-9
@@ -46,10 +49,37 @@ ROUGH, WORK = 1e-3, 5e9
 
 
 def closest_pair(X: Array, Y: Array) -> tuple[int, int]:
-    """The i and j of the least d(X_i, Y_j), in the unit ball; of equal ones the least (i, j), of zeros the first found
+    """The i and j of the least d(X_i, Y_j), in the unit ball; of equal ones the least (i, j), of zeros any"""
+    found = _closest_by_trees(X, Y) if X.shape[1] <= TREES else None
+    return _closest_by_cells(X, Y) if found is None else found
 
-    Points lie in cells, balls of radius r about q, and d(x, y) ≥ d(q, q′) − r − r′: no pair of cells is searched whose
-    bound exceeds the least distance found so far. Exact in any dimension; in many of them all pairs are searched.
+
+def _closest_by_trees(X: Array, Y: Array) -> tuple[int, int] | None:
+    """None if too many pairs are about as near as the nearest
+
+    log at the origin never lengthens: ‖v_x − v_y‖ ≤ d(x, y), σ₀v of length d(0, x). So the closest pair is among those
+    whose v are as near as any pair of points is: here each x and the y whose v is nearest to its own.
+    """
+    origin = np.zeros(X.shape[1])
+    trees = [scipy.spatial.cKDTree(2 * log_map(origin, points)) for points in (X, Y)]
+    nearest = trees[1].query(trees[0].data)[1]
+    D = _half_sinh_square(X, Y[nearest])
+    i, delta = int(D.argmin()), 2 * math.asinh(math.sqrt(D.min()))
+    if delta == 0:
+        return i, int(nearest[i])
+    reach = delta + 16 * EPS * (1 + delta) * max(conformal_factor(X).max(), conformal_factor(Y).max())
+    if trees[0].count_neighbors(trees[1], reach) > BLOCK:
+        return None
+    near = trees[0].sparse_distance_matrix(trees[1], reach, output_type="ndarray")
+    D = _half_sinh_square(X[near["i"]], Y[near["j"]])
+    least = near[D == D.min()]
+    i = int(least["i"].min())
+    return i, int(least["j"][least["i"] == i].min())
+
+
+def _closest_by_cells(X: Array, Y: Array) -> tuple[int, int]:
+    """Points lie in cells, balls of radius r about q, and d(x, y) ≥ d(q, q′) − r − r′: no pair of cells is searched
+    whose bound exceeds the least distance found so far. Exact in any dimension; in many all pairs are searched.
     """
     cells_X, cells_Y = _cells(X), _cells(Y)
     slack = 16 * EPS * max(conformal_factor(X).max(), conformal_factor(Y).max())
@@ -100,6 +130,12 @@ def _cells(X: Array) -> _Cells:
     starts, gathered = np.cumsum(counts) - counts, X[np.concatenate(members)]
     q = np.add.reduceat(gathered, starts) / counts[:, None]
     return _Cells(members, q, np.maximum.reduceat(distance(np.repeat(q, counts, axis=0), gathered), starts))
+
+
+def _half_sinh_square(X: Array, Y: Array) -> Array:
+    """sinh²(d/2) of each row of X and that of Y"""
+    s = X - Y
+    return np.asarray(np.vecdot(s, s) / ((1 - np.vecdot(X, X)) * (1 - np.vecdot(Y, Y))))
 
 
 def _half_sinh_squares(X: Array, Y: Array) -> Array:

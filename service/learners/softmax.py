@@ -81,17 +81,17 @@ def init(
     return replace(first, inverse=inverse, diagonal=diagonal, t=len(F))
 
 
-def first(settings: Settings) -> State:
-    """The state that a session begins with"""
-    return init(settings.dimension, classes=settings.classes, c=settings.curvature)
-
-
 def _curved(first: State, curvature: Array) -> State:
     """With (RIDGE·I + curvature)⁻¹ of each class, or of its diagonal"""
     if not len(first.inverse):
         return replace(first, diagonal=1 / (RIDGE + curvature[:, 0]))
     inverse = np.linalg.inv(RIDGE * np.eye(curvature.shape[1]) + curvature)
     return replace(first, inverse=(inverse + inverse.transpose(0, 2, 1)) / 2)
+
+
+def first(settings: Settings) -> State:
+    """The state that a session begins with"""
+    return init(settings.dimension, classes=settings.classes, c=settings.curvature)
 
 
 def grown(state: State, classes: int) -> State:

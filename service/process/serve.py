@@ -146,6 +146,9 @@ def _run_workers(settings: Settings, listening: socket.socket, running: ExitStac
         log_level="warning",
         access_log=False,
         proxy_headers=False,  # no code here uses the client's address
+        ws="websockets-sansio",
+        ws_max_size=settings.body_limit,
+        ws_per_message_deflate=False,  # numbers hardly shrink
         server_header=False,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,

@@ -139,7 +139,7 @@ def certified(
         "mistakes": counters.mistakes,
         "observed": counters.observed,
         "error_rate": asdict(confidence.interval(counters.observed, counters.mistakes)),
-        "vote": _vote(state) if isinstance(state, auto.State) else None,
+        "vote": _vote(spec.members, state) if isinstance(state, auto.State) else None,
         "classes": classes,
         "points": kept,
         "whole_stream": None if kept is None else kept == counters.observed,
@@ -176,9 +176,9 @@ def _together(proofs: list[dict[str, Any]], updates: int, margin: float | None) 
     return {**asdict(whole), "hinge": together if hinges else None}
 
 
-def _vote(state: auto.State) -> dict[str, Any]:
+def _vote(names: tuple[str, ...], state: auto.State) -> dict[str, Any]:
     """The weighted majority's theorem, which needs no margin: its mistakes beside those of the best member"""
-    best, names = auto.best(state), [member_name(member) for member in state.members]
+    best = auto.best(state)
     fewest = int(state.mistakes[best])
     return {
         "points": state.t,
@@ -189,13 +189,6 @@ def _vote(state: auto.State) -> dict[str, Any]:
             {"algorithm": name, "mistakes": int(mistakes)} for name, mistakes in zip(names, state.mistakes, strict=True)
         ],
     }
-
-
-def member_name(state: Any) -> str:
-    """What the algorithm of a member of a vote is called"""
-    if isinstance(state, hemisphere.State):
-        return "perceptron" if state.a == math.inf else "second_order"
-    return type(state).__module__.rpartition(".")[2]
 
 
 def _notes(loaded: Loaded, proofs: list[dict[str, Any]], points: int | None, *, best: bool, hinge: bool) -> list[str]:

@@ -48,6 +48,8 @@ def with_labels(change: Change, labels: Sequence[Label]) -> Change:
     """After that change, there are more classes; those that were there go on as they are"""
     loaded = change.after
     spec = replace(loaded.spec, labels=(*loaded.spec.labels, *labels))
+    if {bool, int} <= spec.label_types:
+        raise InvalidParameter("add_labels", list(labels), "of the kind the session has: true is not 1")
     if len(set(spec.labels)) < len(spec.labels):
         double = next(label for label in labels if spec.labels.count(label) > 1)
         raise InvalidParameter("add_labels", double, "labels that the session has not")

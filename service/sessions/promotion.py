@@ -38,7 +38,6 @@ from service.learners import (
     strategic,
 )
 from service.learners.contract import learner_of
-from service.sessions.certify import member_name
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 
@@ -49,7 +48,7 @@ def promoted(spec: Spec, state: Any, classifier: Classifier, member: str | None 
         if member is not None:
             raise InvalidParameter("member", member, f"left out: there is no vote in a session of {spec.algorithm}")
         return _begun(spec, state, classifier)
-    at = _place(state, member)
+    at = _place(spec, member)
     members = (*state.members[:at], _begun(spec, state.members[at], classifier), *state.members[at + 1 :])
     return replace(state, members=members)
 
@@ -60,16 +59,16 @@ def agreement(spec: Spec, state: Any, classifier: Classifier, points: Batch, mem
         return None
     learner = promoted(spec, state, classifier, member)
     if isinstance(learner, auto.State):
-        learner = learner.members[_place(learner, member)]
+        learner = learner.members[_place(spec, member)]
     decided = spec.decide(learner_of(learner).score(learner, points.X))
     return float((decided == classifier.decide(points.X)).mean())
 
 
-def _place(state: auto.State, member: str | None) -> int:
-    names = [member_name(each) for each in state.members]
-    if member not in names:
-        raise InvalidParameter("member", member, f"one of {', '.join(names)}: the learner of the vote to begin anew")
-    return names.index(member)
+def _place(spec: Spec, member: str | None) -> int:
+    if member not in spec.members:
+        those = ", ".join(spec.members)
+        raise InvalidParameter("member", member, f"one of {those}: the learner of the vote that is to begin anew")
+    return spec.members.index(member)
 
 
 def _begun(spec: Spec, state: Any, classifier: Classifier) -> Any:

@@ -4,7 +4,7 @@ What a model has follows from its features:
     lift         weights at a reference point p, K×d for K classes: sign⟨w,z⟩, z = lift(p, x). Of K classes the largest
                  signed distance δ decides, or, begun from a fit, the largest scale·sinh δ + offset (one_vs_rest.py)
     tangent      of strategic: ⟨w,v⟩/‖w‖ against the threshold, v = log_p(x). Of gaussian: a normal a class, no weights
-    hyperboloid  weights in Minkowski's form, time first
+    hyperboloid  weights in Minkowski's form, time first; of K classes as for lift
     hemisphere   d+2 weights, K×(d+2) for K classes: sign or argmax of ⟨w,φ⟩. Of a softmax they are log odds, or logits
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from service.learners import auto, gaussian, hemisphere, softmax
+from service.learners import auto, gaussian, hemisphere, one_vs_rest, softmax
 from service.sessions.spec import Spec, references
 
 
@@ -55,16 +55,20 @@ def _learned(spec: Spec, state: Any, points: list[list[float]] | None) -> dict[s
     members = (state,) if spec.binary else state.members
     sigmas = [2.0] if points is None else [2 / (1 - float(m.p @ m.p)) for m in members[: len(points)]]
     budget = state.alpha / math.sqrt(spec.curvature) if spec.algorithm == "strategic" else None
-    scaled = getattr(state, "scale", np.zeros(0))
     return {
-        "scales": None
-        if not len(scaled)
-        else {"scale": scaled.tolist(), "offset": state.offset.tolist(), "tangent": state.tangent},
         "weights": members[0].w.tolist() if spec.binary else [member.w.tolist() for member in members],
         "sigma": sigmas[0] if len(sigmas) == 1 else sigmas,
         "budget": budget,
         "threshold": None if budget is None else budget / sigmas[0],
+        "scales": None if spec.binary else _scales(state),
     }
+
+
+def _scales(state: one_vs_rest.State) -> dict[str, Any] | None:
+    """How the classes are compared where they began from a fit; None: by their signed distances"""
+    if not len(state.scale):
+        return None
+    return {"scale": state.scale.tolist(), "offset": state.offset.tolist(), "tangent": state.tangent}
 
 
 def voting(spec: Spec, state: auto.State) -> list[tuple[str, Any, float]]:

@@ -8,7 +8,7 @@ state, bit for bit (apply.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
@@ -78,6 +78,14 @@ class Fork:
     failure: dict[str, Any] | None = None
 
 
+class Producer(NamedTuple):
+    """Who streams numbered messages (api/stream.py), and how far that has come"""
+
+    seq: int  # the last message that was applied or refused
+    connection: int  # a count of its connections: what an earlier one still sends is not applied
+    used: int  # when it last sent anything, in seconds
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A session at a revision."""
@@ -95,6 +103,7 @@ class Loaded:
     learner_at: EntryId = NO_ENTRY  # the entry behind which the stored learner stands: those since are replayed
     learner_bytes: int = 0  # of it
     checkpoints: tuple[EntryId, ...] = ()  # entries that carry a checkpoint, oldest first
+    producers: Mapping[str, Producer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from service.errors import KeyReused
+from service.errors import HorocycleError, KeyReused
 from service.geometry import Array
 from service.sessions.records import Counters
 from service.sessions.rows import Batch, Indices
+
+
+class Numbered(NamedTuple):
+    """A message of a producer"""
+
+    producer: str
+    connection: int
+    seq: int
+    reply: Callable[[Answer | HorocycleError], bytes]  # what it is answered with, and what is kept of that
+
+    @property
+    def key(self) -> str:
+        return message_key(self.producer, self.seq)
+
+
+def message_key(producer: str, seq: int) -> str:
+    """Under which its reply is kept, among those of idempotency keys; no HTTP header has a zero byte"""
+    return f"\0{producer} {seq}"
 
 
 @dataclass(frozen=True)
@@ -26,6 +46,8 @@ class Request:
     ids: tuple[str, ...] = ()
     late: Indices | None = None  # the late labels
     fates: bytes = b""  # what became of each id, a letter each: A accepted, U unknown, E expired, L learned before
+    numbered: Numbered | None = None  # a message of a stream
+    refused: HorocycleError | None = None  # a message that is not understood; its number is used up all the same
 
 
 _HEADER = struct.Struct("<16sQQQQQQQQQ")

@@ -132,6 +132,8 @@ def _check_member(state: Any, first: Any) -> None:
                     raise wrong
             elif not (np.abs(value) <= LARGEST_WEIGHT).all():
                 raise wrong
+        if each.name == "q" and (np.asarray(value) < 0).any():  # nan: from before it was kept
+            raise wrong
         if each.name == "p":
             try:
                 require_ball([value])

@@ -123,9 +123,14 @@ class Spec:
         return {label: i for i, label in enumerate(self.labels)}
 
     @cached_property
+    def label_types(self) -> set[type]:
+        """bool, int, str: whichever the labels are of. Booleans and integers are never mixed: True == 1"""
+        return set(map(type, self.labels))
+
+    @cached_property
     def label_array(self) -> NDArray[Any]:
         """The labels as an array to pick from: integers where all are, else objects"""
-        whole = all(isinstance(label, int) for label in self.labels)
+        whole = self.label_types == {int}
         return np.array(self.labels, dtype=np.int64 if whole else object)
 
     def first_state(self) -> Any:

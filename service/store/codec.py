@@ -8,6 +8,7 @@ The state, a hash:
     c<i>                    row i of the confusion matrix
     learner, learner_at     the encoded learner, and the log entry behind which it stands
     checkpoints             ids of the entries that carry one
+    producer:<name>         "seq connection used": how far a producer of numbered messages has come
     answers, recent, blocks kept by lua/commit.lua
 
 An entry of the log:
@@ -32,7 +33,19 @@ from service.errors import StateCorrupt
 from service.learners import decode, encode
 from service.sessions import checkpoint, rows
 from service.sessions.events import SAMPLE
-from service.sessions.records import Counters, Entry, EntryId, Fork, Kind, Listed, Loaded, Matched, Replaced, Status
+from service.sessions.records import (
+    Counters,
+    Entry,
+    EntryId,
+    Fork,
+    Kind,
+    Listed,
+    Loaded,
+    Matched,
+    Producer,
+    Replaced,
+    Status,
+)
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec, spec_from_json, spec_to_json
 from service.sessions.tally import Confusion, Tally, pack_row, unpack_row
@@ -66,6 +79,11 @@ def state_fields(before: Loaded | None, after: Loaded, learner: bytes | None) ->
         fields += ("fork", json.dumps(asdict(after.fork)))
     if learner is not None:
         fields += ("learner", learner)
+    if before is None or after.producers is not before.producers:
+        since = {} if before is None else before.producers
+        for name, producer in after.producers.items():
+            if producer is not since.get(name):
+                fields += (f"producer:{name}", f"{producer.seq} {producer.connection} {producer.used}")
     return fields
 
 
@@ -98,6 +116,11 @@ def read_state(fields: Mapping[bytes, bytes]) -> Loaded:
             EntryId.parse(fields.get(b"learner_at", b"0-0").decode()),
             len(fields[b"learner"]),
             tuple(EntryId.parse(id) for id in fields.get(b"checkpoints", b"").decode().split()),
+            {
+                name[9:].decode(): Producer(*map(int, fields[name].split()))
+                for name in fields
+                if name[:9] == b"producer:"
+            },
         )
     except (ValueError, KeyError, TypeError) as error:
         raise StateCorrupt("the stored session is damaged") from error
@@ -133,8 +156,17 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
     fields: list[Field] = ["kind", entry.kind.value, "commit", commit_id, "head", head(entry.counters, entry.status)]
     fields += ("points", entry.points)
     parts: dict[str, bytes] = {}
-    if entry.batch is not None:
-        _write_points(entry, spec, fields, parts)
+    if (batch := entry.batch) is not None:
+        data = batch.packed or rows.pack(batch)
+        predicted = entry.predicted.astype(spec.class_type).tobytes()
+        truth = b"" if batch.truth is None else batch.truth.astype("<f8").tobytes()
+        n, size = entry.points, len(data) + len(truth)
+        if size >= LARGE or (size >= SMALL and n * ENTRIES > spec.keep_points):
+            parts["rows"] = b"".join((data, predicted, truth))
+            data, predicted, truth = (part[: len(part) // n * SAMPLE] for part in (data, predicted, truth))
+        fields += ("rows", data, "predicted", predicted)
+        if truth:
+            fields += ("truth", truth)
     if entry.matched:
         fields += ("matched", json.dumps([[m.if_match, m.accepted, m.version, m.first] for m in entry.matched]))
     if entry.alarms:
@@ -153,21 +185,6 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
     if parts:
         fields += ("blocks", " ".join(parts))
     return Written(fields, {commit_id + part: data for part, data in parts.items()})
-
-
-def _write_points(entry: Entry, spec: Spec, fields: list[Field], parts: dict[str, bytes]) -> None:
-    batch = entry.batch
-    assert batch is not None
-    data = batch.packed or rows.pack(batch)
-    predicted = entry.predicted.astype(spec.class_type).tobytes()
-    truth = b"" if batch.truth is None else batch.truth.astype("<f8").tobytes()
-    n, size = entry.points, len(data) + len(truth)
-    if size >= LARGE or (size >= SMALL and n * ENTRIES > spec.keep_points):
-        parts["rows"] = b"".join((data, predicted, truth))
-        data, predicted, truth = (part[: len(part) // n * SAMPLE] for part in (data, predicted, truth))
-    fields += ("rows", data, "predicted", predicted)
-    if truth:
-        fields += ("truth", truth)
 
 
 def _write_part(part: str, field: str, data: bytes, fields: list[Field], parts: dict[str, bytes]) -> None:

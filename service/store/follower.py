@@ -106,7 +106,7 @@ class Follower:
     async def _read_once(self, feeds: dict[str, Feed]) -> None:
         streams = [log_key(sid) for sid in feeds] + [str(feed.newest) for feed in feeds.values()]
         read = ("XREAD", "COUNT", KEPT, "BLOCK", round(1000 * BLOCK), "STREAMS", *streams)
-        reply = await self._connection.call(*read, patience=BLOCK + self._connection.deadline)
+        reply = await self._connection.read(*read, patience=BLOCK + self._connection.deadline)
         names = {log_key(sid).encode(): feed for sid, feed in feeds.items()}
         for name, entries in reply or []:
             for entry in entries:

@@ -30,7 +30,7 @@ class Log:
 
     async def records(self, sid: str, start: str, stop: EntryId, count: int = PAGE) -> list[Record]:
         """Entries from the id `start` ("(id": behind it) up to `stop`, oldest first"""
-        reply = await self._connection.call("XRANGE", log_key(sid), start, str(stop), "COUNT", count)
+        reply = await self._connection.read("XRANGE", log_key(sid), start, str(stop), "COUNT", count)
         return [codec.read_record(each) for each in reply]
 
     async def pages(self, sid: str, start: str, stop: EntryId) -> AsyncIterator[list[Record]]:
@@ -42,7 +42,7 @@ class Log:
 
     async def blocks(self, sid: str, names: Sequence[str]) -> dict[str, bytes]:
         """Those of these blocks that are there, one at a time: the store serves nobody else meanwhile"""
-        found = {name: await self._connection.call("HGET", blocks_key(sid), name) for name in names}
+        found = {name: await self._connection.read("HGET", blocks_key(sid), name) for name in names}
         return {name: data for name, data in found.items() if data is not None}
 
     # ------------------------------------------------------------------------------- points

@@ -212,6 +212,8 @@ class Store:
             learner = encode(after.state) if due.learner else None
             entry = codec.with_checkpoint(entry, after) if due.checkpoint else entry
             written = codec.write_entry(entry, spec, commit_id)
+        forgotten = () if after.producers is before.producers else before.producers.keys() - after.producers.keys()
+        gone = " ".join(f"producer:{name}" for name in forgotten)
         fields, ttl = codec.state_fields(before, after, learner), spec.ttl_seconds or (0 if spec is before.spec else -1)
         reply = await self._connection.script(
             scripts.COMMIT,
@@ -220,7 +222,7 @@ class Store:
             *(after.counters.observed, due.entries, due.blocks),
             *(ttl, KEEP_IDS),
             *(int(learner is not None), int(due.checkpoint), "".join([f"{id} " for id in due.stay])),
-            *(len(fields), len(written.fields), len(written.blocks), len(change.learned_ids)),
+            *(len(fields), len(written.fields), len(written.blocks), len(change.learned_ids), gone),
             *fields,
             *written.fields,
             *written.blocks,

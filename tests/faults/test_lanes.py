@@ -36,7 +36,7 @@ def test_who_waits_behind_a_memory_error_is_served(server: EmbeddedServer, monke
         async with storing(server.url) as parts:
             sid = (await parts.opened()).spec.id
             monkeypatch.setattr(ingest, "apply", apply)
-            asked = [asyncio.create_task(parts.ingest.observe(sid, request(i))) for i in (0, *range(10))]
+            asked = [asyncio.ensure_future(parts.ingest.observe(sid, request(i))) for i in (0, *range(10))]
             answers = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
             again = await asyncio.wait_for(parts.ingest.observe(sid, request(0)), 30)
             assert (await parts.store.load(sid)).counters.observed == again.counters.observed

@@ -10,8 +10,9 @@
 -- ARGV  commit id; expected revision; id of the newest entry known to the sender; 1 if it was sent before;
 --       points learned after it; positions before which entries may go, and blocks; time to live (0 as it is, -1 none);
 --       how many settled ids to remember; 1 if the learner is among the state fields; 1 if the entry carries a checkpoint; ids of
---       the checkpoints that stay beside it; lengths of four lists, then the lists: state fields, entry fields, fields
---       of `blocks` that the entry refers to, ids whose late labels are learned; then idempotency keys and answers
+--       the checkpoints that stay beside it; lengths of four lists; names of state fields that go; then the lists: state
+--       fields, entry fields, fields of `blocks` that the entry refers to, ids whose late labels are learned; then
+--       idempotency keys and answers
 -- Reply number of the newest entry: committed · {REPLAYED, position, answer, ...} these requests were answered before
 --       {CONFLICT} · {GONE} · {AMBIGUOUS} sent before, and what became of it can no longer be told
 --       {NO_BLOCK} a block that the entry refers to is not there · {STOPPED} one before it was, in the middle: repair first
@@ -20,7 +21,7 @@ local commit_id, expected, known, again, observed, entries_floor, blocks_floor, 
 local stores_learner, checkpointed, checkpoints = unpack(ARGV, 10, 12)
 
 -- Where the lists begin. They are not copied into tables: that costs as much as a small write.
-local first_field, first_entry = 17, 17 + ARGV[13]
+local first_field, first_entry = 18, 18 + ARGV[13]
 local first_block = first_entry + ARGV[14]
 local first_learned = first_block + ARGV[15]
 local first_answer = first_learned + ARGV[16]
@@ -132,6 +133,7 @@ else
 end
 
 -- Committed. The rest tidies up.
+for name in string.gmatch(ARGV[17], '%S+') do redis.call('HDEL', state, name) end
 if first_answer > first_learned then
   local seconds = redis.call('TIME')[1]
   for i = first_learned, first_answer - 1 do

@@ -1,0 +1,300 @@
+"""WebSocket /sessions/{id}/stream: messages in, answers out, in order, with many under way.
+
+A message is observe's JSON as text (with `if_match` and `reply` as fields), late labels {"ids", "labels"}, or raw rows
+as bytes. Each is answered by {"seq": n, …observe's answer} or {"seq": n, "problem": …}. More than `window` unanswered
+messages are not read: backpressure reaches the sender through TCP.
+
+With ?producer=name messages are numbered. The number is part of the commit that applies the message, and so is its
+reply, which is kept; the hello says how far the producer has come. Who is cut off connects again, sends on after that
+number and asks for replies that were missed by {"again": n}: every message is applied once. A message that was refused
+has used its number up. If the store cannot say what became of a message the connection is closed instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import numpy as np
+import orjson
+from starlette.datastructures import QueryParams
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from service.api.context import Context
+from service.api.formats import JSON, RAW, load_json, read_labelled, read_labels
+from service.api.labels import labelled
+from service.api.observe import answered, wants
+from service.api.problems import problem, respond
+from service.errors import (
+    HorocycleError,
+    InvalidRequest,
+    OutcomeUnknown,
+    RateLimited,
+    SessionReplaying,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    UnknownLabel,
+    described,
+)
+from service.ingest import WRITABLE, Replaced
+from service.sessions import rows
+from service.sessions.records import Loaded
+from service.sessions.requests import Answer, Numbered, Request
+from service.sessions.spec import Spec
+
+NAME = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+#: Unanswered messages: unless asked for, and at the most.
+WINDOW, LARGEST_WINDOW = 64, 1024
+#: Fields beside those of observe; a message without these words is read as a body of observe.
+FIELDS = (b'"again"', b'"ids"', b'"id"', b'"if_match"', b'"reply"', b'"probabilities"')
+#: Those that say what an answer has
+TOLD = ("reply", "probabilities")
+#: Close codes: come back later (the store is away), another connection has taken over, the session has ended.
+LATER, TAKEN_OVER, ENDED = 1013, 4409, 4410
+AWAY = (StoreUnavailable, StoreFull, StoreReadOnly, OutcomeUnknown, RateLimited)
+
+Reply = Callable[[Answer | HorocycleError], bytes]
+
+
+class Waiting(NamedTuple):
+    """A message that is not answered yet"""
+
+    answer: Awaitable[Any]
+    size: int
+    reply: Reply | None  # makes the reply of the answer, if that is not one already
+
+
+async def stream(socket: WebSocket) -> None:
+    here: Context = socket.app.state.context
+    sid = socket.path_params["id"]
+    with ExitStack() as place:
+        try:
+            producer, window, told = _asked(socket.query_params)
+            place.enter_context(here.streams.one())
+            loaded = await (here.ingest.connect(sid, producer) if producer else here.ingest.current(sid))
+            if loaded.status not in WRITABLE:
+                raise SessionReplaying(sid, loaded.status)
+            epoch = await here.connection.epoch()
+        except HorocycleError as error:
+            return await socket.send_denial_response(respond(error))
+        await socket.accept()
+        connection = Stream(here, socket, loaded, producer, window, told)
+        hello = {"producer": producer, "seq": connection.seq, "window": window}
+        await socket.send_text(_dump({"hello": {**hello, "observed": loaded.counters.observed, "epoch": epoch}}))
+        await connection.run()
+
+
+def _asked(query: QueryParams) -> tuple[str | None, int, dict[str, Any]]:
+    """?producer=, ?window=; and ?reply=, ?probabilities= for all messages that do not say otherwise"""
+    producer, window = query.get("producer"), query.get("window", str(WINDOW))
+    if producer is not None and not NAME.fullmatch(producer):
+        raise InvalidRequest(
+            f"a producer's name has 1 to 64 letters, digits or _.:-, unlike {producer[:100]!r}", parameter="producer"
+        )
+    if not (window.isascii() and window.isdigit() and 1 <= int(window[:9]) <= LARGEST_WINDOW):
+        raise InvalidRequest(f"window is {window[:20]!r}, not a number from 1 to {LARGEST_WINDOW}", parameter="window")
+    return producer, int(window), _wants({name: query[name] for name in TOLD if name in query})
+
+
+class Stream:
+    """One connection: a reader, a writer, and what lies between them"""
+
+    def __init__(
+        self, here: Context, socket: WebSocket, loaded: Loaded, producer: str | None, window: int, told: dict[str, Any]
+    ) -> None:
+        self._here, self._socket, self._spec = here, socket, loaded.spec
+        self._producer, self._window, self._told = producer, window, told
+        self._connection = loaded.producers[producer].connection if producer else 0
+        self.seq = loaded.producers[producer].seq if producer else 0  # the last number that is given away
+        self._waiting: deque[Waiting] = deque()
+        self._size = 0  # bytes of them
+        self._came, self._went, self._taken_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def run(self) -> None:
+        """Until the client leaves, another connection takes over, or nothing more can be answered"""
+        mine = (self._spec.id, self._producer)
+        if self._producer and (earlier := self._here.producers.get(mine)) is not None:
+            earlier._taken_over.set()
+        self._here.producers[mine] = self
+        tasks = [asyncio.create_task(each()) for each in (self._read, self._write, self._watch)]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            code, reason = [task.result() for task in tasks if task in done][-1]
+            if code:
+                with suppress(RuntimeError):  # the client was faster
+                    await self._socket.close(code, reason)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._here.producers.get(mine) is self:
+                del self._here.producers[mine]
+
+    async def _watch(self) -> tuple[int, str]:
+        """Whether another connection of this producer has come: in this worker at once, in another by and by"""
+        while True:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._taken_over.wait(), self._here.settings.heartbeat)
+            if self._taken_over.is_set() or not await self._is_newest():
+                return TAKEN_OVER, "another connection of this producer has taken over"
+
+    async def _is_newest(self) -> bool:
+        try:
+            producers = (await self._here.ingest.current(self._spec.id)).producers
+        except HorocycleError:  # whoever sends something hears of it
+            return True
+        found = producers.get(self._producer or "")
+        return found is None or found.connection == self._connection
+
+    # ----------------------------------------------------------------------------------------------- messages in
+
+    async def _read(self) -> tuple[int, str]:
+        limit, receive = self._here.settings.body_limit, self._socket.receive
+        while True:
+            while len(self._waiting) >= self._window or self._size > limit:
+                self._went.clear()
+                await self._went.wait()
+            message = await receive()
+            if message["type"] == "websocket.disconnect":
+                return 0, ""
+            text = message.get("text")
+            waiting = await self._taken(message["bytes"] if text is None else text.encode(), text is None)
+            self._waiting.append(waiting)
+            self._size += waiting.size
+            self._came.set()
+
+    async def _taken(self, body: bytes, raw: bool) -> Waiting:
+        """A message on its way to be applied, and where its answer will come from"""
+        spec, fields = self._here.ingest.spec(self._spec.id) or self._spec, dict[str, Any]()
+        if not raw and any(word in body for word in FIELDS):
+            with suppress(HorocycleError):  # read as a body of observe it is named
+                fields = _object(load_json(body))
+            if fields.keys() == {"again"} and type(fields["again"]) is int:
+                return Waiting(asyncio.ensure_future(self._again(fields["again"])), len(body), None)
+        self.seq += 1
+        request, reply = _understood(spec, self.seq, body, raw, fields, self._told)
+        if isinstance(request.refused, UnknownLabel):  # it may have been added by another worker
+            with suppress(HorocycleError):
+                spec = (await self._here.ingest.current(spec.id)).spec
+            request, reply = _understood(spec, self.seq, body, raw, fields, self._told)
+        if self._producer is not None:
+            numbered = Numbered(self._producer, self._connection, self.seq, reply)
+            answer = self._here.ingest.observe(spec.id, replace(request, numbered=numbered))
+            return Waiting(answer, len(body), None)
+        if request.refused is not None:
+            return Waiting(_answered(reply(request.refused)), len(body), None)
+        return Waiting(self._here.ingest.observe(spec.id, request), len(body), reply)
+
+    async def _again(self, seq: int) -> bytes:
+        """The reply to an earlier message of this producer"""
+        found = await self._here.ingest.reply(self._spec.id, self._producer, seq) if self._producer else None
+        if found is not None:
+            return found
+        error = InvalidRequest(f"the reply to message {seq} is not kept: it was not sent, or long ago", again=seq)
+        return _refused(seq, error)
+
+    # ----------------------------------------------------------------------------------------------- replies out
+
+    async def _write(self) -> tuple[int, str]:
+        while True:
+            while not self._waiting:
+                self._came.clear()
+                await self._came.wait()
+            answer, size, reply = self._waiting[0]
+            try:
+                found = await answer
+            except Replaced:
+                return TAKEN_OVER, "another connection of this producer has taken over"
+            except AWAY as error:
+                if reply is None:
+                    return LATER, described(error)["type"]
+                found = error
+            except HorocycleError as error:
+                if reply is None:
+                    return ENDED, described(error)["type"]
+                found = error
+            text = (found if reply is None else reply(found)).decode()
+            try:
+                await self._socket.send({"type": "websocket.send", "text": text})
+            except (RuntimeError, WebSocketDisconnect):  # the client has left
+                return 0, ""
+            self._waiting.popleft()
+            self._size -= size
+            self._went.set()
+
+
+async def _answered(reply: bytes) -> bytes:
+    return reply
+
+
+def _understood(
+    spec: Spec, seq: int, body: bytes, raw: bool, fields: dict[str, Any], told: dict[str, Any]
+) -> tuple[Request, Reply]:
+    """What a message asks for, or why it is refused, and how that is answered"""
+    try:
+        return _request(spec, seq, body, raw, fields, told)
+    except HorocycleError as error:
+        return Request(rows.empty(spec.dimension), refused=error), _observed(spec, seq, None)
+
+
+def _request(
+    spec: Spec, seq: int, body: bytes, raw: bool, fields: dict[str, Any], told: dict[str, Any]
+) -> tuple[Request, Reply]:
+    if_match = fields.get("if_match")
+    if if_match is not None and not (type(if_match) is int and if_match >= 0):
+        raise InvalidRequest("if_match is a version of the model: a number from 0 on", field="if_match")
+    if fields:
+        told = {**told, **_wants({name: str(fields[name]).lower() for name in TOLD if name in fields})}
+        own = {name: value for name, value in fields.items() if name != "if_match" and name not in TOLD}
+        body = json.dumps(own).encode()
+    if fields.keys() & {"ids", "id"} and not fields.keys() & {"points", "point"}:
+        if if_match is not None:
+            raise InvalidRequest("late labels answer no particular classifier: leave if_match out", field="if_match")
+        late = read_labels(body, JSON, spec)
+
+        def labels(result: Answer | HorocycleError) -> bytes:
+            return _numbered(seq, labelled(spec, late, result)) if isinstance(result, Answer) else _refused(seq, result)
+
+        return Request(rows.empty(spec.dimension), ids=late.ids, late=late.indices, **told), labels
+    batch = read_labelled(body, RAW if raw else JSON, spec)
+    return Request(batch, if_match=if_match, **told), _observed(spec, seq, batch.indices)
+
+
+def _wants(asked: dict[str, str]) -> dict[str, Any]:
+    """What answers have, as far as it is said"""
+    columns, probabilities = wants(urlencode(asked).encode())
+    found = {"reply": ("columns", columns), "probabilities": ("probabilities", probabilities)}
+    return dict(found[name] for name in asked)
+
+
+def _object(message: Any) -> dict[str, Any]:
+    return message if isinstance(message, dict) else {}
+
+
+def _observed(spec: Spec, seq: int, indices: Any) -> Reply:
+    def told(result: Answer | HorocycleError) -> bytes:
+        if not isinstance(result, Answer):
+            return _refused(seq, result)
+        return _numbered(seq, answered(spec, np.asarray(indices), result))
+
+    return told
+
+
+def _numbered(seq: int, answer: bytes) -> bytes:
+    return b'{"seq":%d,' % seq + answer[1:]
+
+
+def _refused(seq: int, error: HorocycleError) -> bytes:
+    return orjson.dumps({"seq": seq, "problem": problem(error)}, default=str)
+
+
+def _dump(value: Any) -> str:
+    return orjson.dumps(value).decode()
