@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from docs.picture import FILE, picture
+from service import telemetry
 from service.api.problems import STATUS
 from service.errors import slug
 
@@ -53,6 +55,13 @@ def test_every_problem_has_a_row() -> None:
 def test_every_test_of_a_fault_exists() -> None:
     for name in re.findall(r"`((?:faults/)?test_\w+\.py)`", (ROOT / "docs/faults.md").read_text()):
         assert (ROOT / "tests" / name).exists(), name
+
+
+def test_the_dashboard_shows_every_metric_and_no_other() -> None:
+    panels = json.loads((ROOT / "docs/grafana.json").read_text())["panels"]
+    shown = set(re.findall(r"horocycle_\w+", " ".join(target["expr"] for each in panels for target in each["targets"])))
+    suffix = {"counter": "_total", "histogram": "_bucket", "gauge": ""}
+    assert shown == {name + suffix[metric.kind.type] for name, metric in telemetry.METRICS.items()}
 
 
 def test_the_picture_of_the_readme_is_what_the_code_draws() -> None:

@@ -55,7 +55,7 @@ FORMATS = (JSON, NDJSON, NPY, RAW)
 TEXT = (JSON, NDJSON)
 #: Of a JSON body: values; and lists and objects, each of which is an object to Python. Counted before it is parsed: a
 #: parser makes them all in one call, during which nobody else is served.
-VALUES, LISTS = 1 << 20, 100_000
+VALUES, LISTS = 1 << 20, 250_000
 #: Bytes of a body that is read a second time, by Python's slower reader, to say what is wrong.
 EXPLAINED = 1 << 20
 #: Bytes of NDJSON that are parsed in one call.
@@ -240,7 +240,7 @@ def load_json(body: bytes) -> Any:
 
 def require_modest(body: bytes) -> None:
     """Raise if a parser would make more of this body than it should"""
-    if len(body) <= LISTS:
+    if len(body) <= LISTS:  # it cannot have more
         return
     if body.count(b",") >= VALUES:
         raise BodyTooLarge(VALUES, "values", "; send fewer at once, or as application/octet-stream")

@@ -1,4 +1,4 @@
-"""The command line: `serve` runs the service, `doctor` checks this environment, `keys` makes and ends API keys."""
+"""The command line: `serve` runs the service, `doctor` checks this environment; `keys` and `backup`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import redis
 from pydantic import ValidationError
 
 from service.errors import LaunchError, OldFormat
+from service.process.backup import backup
 from service.process.keys import add_options, keys
 from service.process.private_store import EmbeddedServer, find_server
 from service.process.serve import serve
@@ -36,6 +37,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if command == "keys":
         return keys(settings, arguments)
+    if command == "backup":
+        return backup(settings, Path(arguments["folder"]))
     return serve(settings) if command == "serve" else doctor(settings)
 
 
@@ -47,6 +50,9 @@ def _parser() -> argparse.ArgumentParser:
         for option in OPTIONS:
             field = Settings.model_fields[option]
             command.add_argument(f"--{option.replace('_', '-')}", help=f"{field.description} ({field.default})")
+    copy = commands.add_parser("backup", help="copy the private store's data, also while the service runs")
+    copy.add_argument("folder", help="where to; it must not be there")
+    copy.add_argument("--data", help="data folder of the private store")
     add_options(commands.add_parser("keys", help="API keys: add, list, revoke"))
     return parser
 

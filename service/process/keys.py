@@ -6,22 +6,17 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import redis
 
-from service.errors import DataFolderInUse, LaunchError
-from service.process.private_store import EmbeddedServer
-from service.process.store_format import connect, require_format
+from service.errors import LaunchError
+from service.process.store_access import opened_store
 from service.sessions.tenants import DEFAULT
 from service.settings import Settings
 from service.store.api_keys import COUNTS, RATES, SCOPES, ApiKey, issue, read, write
 from service.store.keys import api_keys_key
 
-PATIENCE = 5.0  # seconds that the store may take to answer
 WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 DAY = 86400
 LIMITS = {
@@ -53,41 +48,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def keys(settings: Settings, asked: dict[str, Any]) -> int:
     """The exit code: 1 if it was not done, with one sentence on stderr"""
     try:
-        with _store(settings) as client:
+        with opened_store(settings) as client:
             return {"add": _add, "list": _list, "revoke": _revoke}[asked["action"]](client, asked)
     except LaunchError as error:
         sys.stderr.write(error.detail + "\n")
     except redis.RedisError as error:
         sys.stderr.write(f"the store does not answer: {error}\n")
     return 1
-
-
-@contextmanager
-def _store(settings: Settings) -> Iterator[redis.Redis]:
-    """The configured store, or the private one, which may be running"""
-    if settings.redis_url is not None:
-        with connect(settings.redis_url, PATIENCE) as client:
-            require_format(client, "the store at REDIS_URL")
-            yield client
-        return
-    server = EmbeddedServer(settings.data)
-    try:
-        server.start()
-        url = server.url
-    except DataFolderInUse:
-        url = f"unix://{_folder(settings.data.resolve())}/server.sock"
-    try:
-        with connect(url, PATIENCE) as client:
-            require_format(client, f"the data folder {settings.data}")
-            yield client
-    finally:
-        server.stop()
-
-
-def _folder(data: Path) -> Path:
-    """Where the running server's socket is: a link, if the folder's own path is too long for one"""
-    shortcut = data / "shortcut"
-    return Path(shortcut.read_text()) if shortcut.exists() else data
 
 
 def _add(client: redis.Redis, asked: dict[str, Any]) -> int:

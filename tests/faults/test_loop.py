@@ -39,7 +39,7 @@ with httpx.Client(base_url=sys.argv[1], timeout=120) as http:
                 for part in answer.iter_raw():
                     size, first = size + len(part), first or part
             print(answer.status_code, size, first[:300] if answer.status_code >= 400 else b"", flush=True)
-        except httpx.TransportError as error:
+        except httpx.HTTPError as error:
             print(0, repr(error), flush=True)
 """
 
@@ -75,8 +75,8 @@ for each in (WIDE, FLAT, PAIRS):
     each[:, -1] = np.arange(len(each)) % 2
 LABELS = list(range(1000))
 OPENED: list[dict[str, Any]] = [
-    {"id": "one", "dimension": 1, "keep_points": 1_000_000},
-    {"id": "two", "dimension": 2, "keep_points": 2_000_000},
+    {"id": "one", "dimension": 1, "keep_points": 1_000_000, "algorithm": "perceptron", "reference": "origin"},
+    {"id": "two", "dimension": 2, "keep_points": 2_000_000, "algorithm": "perceptron", "reference": "origin"},
     {"id": "wide", "dimension": 2000, "algorithm": "perceptron", "reference": "origin"},
     {"id": "square", "dimension": 1448, "algorithm": "second_order", "reference": "origin"},
     {"id": "classes", "dimension": 1, "labels": LABELS, "algorithm": "perceptron", "reference": "origin"},
@@ -159,11 +159,14 @@ async def serving(url: str) -> AsyncIterator[str]:
 @asynccontextmanager
 async def client(url: str) -> AsyncIterator[asyncio.subprocess.Process]:
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", CLIENT, url, stdin=pipe, stdout=pipe)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CLIENT, url, stdin=pipe, stdout=pipe, limit=MIB
+    )
     try:
         yield process
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
         await process.wait()
 
 
@@ -176,6 +179,7 @@ async def ask(process: asyncio.subprocess.Process, worst: Worst, folder: Path) -
     line = {"verb": worst.verb, "path": worst.path, "body": body, "headers": worst.headers}
     process.stdin.write(json.dumps(line).encode() + b"\n")
     told = (await process.stdout.readline()).decode()
+    assert told, f"the client ended with {await process.wait()}"
     return int(told.split()[0]), told
 
 
