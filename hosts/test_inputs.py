@@ -11,7 +11,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from clients import Client, NotANumber
 from clients.files import Choice, read
@@ -27,9 +26,6 @@ CASES: dict[str, tuple[Any, Any]] = {
     "pandas, a gap in the labels' type": (FRAME[["x", "y"]], FRAME["label"].astype(float)),
     "polars": (pl.DataFrame(FRAME[["x", "y"]].to_dict("list")), pl.Series(Y)),
     "arrow": (pa.table({"x": X[:, 0], "y": X[:, 1]}), pa.chunked_array([Y[:100], Y[100:]])),
-    "torch": (torch.tensor(X), torch.tensor(Y)),
-    "a parameter": (torch.nn.Parameter(torch.tensor(X)), torch.tensor(Y)),
-    "bfloat16": (torch.tensor(X).bfloat16(), torch.tensor(Y)),
 }
 
 
@@ -52,3 +48,12 @@ def test_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pandas(FRAME), tmp_path / "a.parquet")
     table = read(str(tmp_path / "a.parquet"), Choice(columns=("x", "y")))
     assert np.array_equal(table.X, X) and np.array_equal(table.y, Y)
+
+
+def test_tensors(running: Running) -> None:
+    """torch weighs gigabytes, so it is not installed for this; where it is there, it is tried"""
+    torch = pytest.importorskip("torch")
+    with Client(running.url) as client:
+        session = client.sessions.open(dimension=2)
+        for tensor in (torch.tensor(X), torch.nn.Parameter(torch.tensor(X)), torch.tensor(X).bfloat16()):
+            assert session.observe(tensor, torch.tensor(Y), columns=False).accepted == 300

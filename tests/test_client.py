@@ -1122,13 +1122,16 @@ def test_batches_of_a_large_dimension_stay_small() -> None:
 # ---------------------------------------------------------------------------------------------------- the documentation
 
 
-def test_the_examples_of_the_documentation_run(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("page", "least"), [("client.md", 10), ("tutorial.md", 3)])
+def test_the_examples_of_the_documentation_run(
+    running: Running, capsys: pytest.CaptureFixture[str], page: str, least: int
+) -> None:
     """In order, in one namespace; and where a comment says what is printed, that is printed"""
-    blocks = re.findall(r"^```python\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) > 10
+    blocks = re.findall(r"^```python\n(.*?)^```", DOCS.with_name(page).read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) > least
     namespace: dict[str, Any] = {}
     for block in blocks:
-        exec(compile(block.replace("http://127.0.0.1:8000", running.url), "docs/client.md", "exec"), namespace)
+        exec(compile(block.replace("http://127.0.0.1:8000", running.url), f"docs/{page}", "exec"), namespace)
         expected = re.findall(r"^ *print\(.*\)  # (.*)$", block, re.MULTILINE)
         shown = capsys.readouterr().out.splitlines()
         assert shown == expected or not expected, block

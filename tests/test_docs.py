@@ -36,8 +36,8 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 @every_page
 def test_every_make_target_exists(page: Path) -> None:
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"`make (\w+)", page.read_text())) <= targets
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([\w-]+)", page.read_text())) <= targets
 
 
 def test_every_page_is_in_the_index() -> None:
