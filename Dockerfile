@@ -11,9 +11,10 @@ WORKDIR /build
 RUN python -m venv /opt/horocycle
 # What it depends on changes seldom, and is a layer of its own.
 COPY constraints.txt pyproject.toml ./
-RUN /opt/horocycle/bin/python -c "import tomllib; print('\n'.join(tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']))" > needed.txt
+RUN /opt/horocycle/bin/python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print('\n'.join(p['dependencies'] + p['optional-dependencies']['serve']))" > needed.txt
 RUN /opt/horocycle/bin/pip install --constraint constraints.txt --requirement needed.txt
 COPY LICENSE README.md ./
+COPY horocycle horocycle
 COPY service service
 COPY clients clients
 RUN /opt/horocycle/bin/pip install --constraint constraints.txt --no-deps .

@@ -27,13 +27,13 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.serve: pyproject.toml constraints.txt | $(VENV)/.python
-	@echo "installing the service into $(VENV)"
-	@$(PIP) -c constraints.txt -e .
+	@echo "installing the service into $(VENV): about a minute, once"
+	@$(PIP) -c constraints.txt -e '.[serve]'
 	@touch $@
 
 # Numba compiles the learners' loops once and keeps the result beside them.
 $(VENV)/.compiled: $(VENV)/.serve $(wildcard service/learners/*.py)
-	@echo "compiling the learners' loops"
+	@echo "compiling the learners' loops: about 30 s, once"
 	@$(BIN)/python -c 'import service.learners.loops'
 	@touch $@
 

@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 Long = NDArray[np.longdouble]
 Signs = NDArray[np.int8]
 
-RADIUS_LIMIT = 12.0  # the service refuses points further from the origin, in the unit ball
+RADIUS_LIMIT = 12.25  # the service refuses points further from the origin, in the unit ball
 HAIR = 1e-12
 TOLERANCE = 1e-9  # within this, relative to max(α, r), a point is on a strategic threshold
 EPS = float(np.finfo(np.float64).eps)

@@ -122,6 +122,8 @@ class Observed:
     correct: NDArray[np.bool_] | None = None
     probabilities: Array | None = None  # n×K, if they were asked for
     replayed: bool = False  # the stored answer to an earlier request with the same key
+    clipped: int = 0  # with outside="clip": the points that were moved to the radius limit
+    notes: tuple[str, ...] = ()  # what the service noticed while it read the body
 
     @classmethod
     def read(cls, document: Document, replayed: bool) -> Observed:
@@ -137,6 +139,8 @@ class Observed:
             accepted=sum(part.accepted for part in parts),
             mistakes=sum(part.mistakes for part in parts),
             replayed=all(part.replayed for part in parts),
+            clipped=sum(part.clipped for part in parts),
+            notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
             **{name: _joined([getattr(part, name) for part in parts]) for name in COLUMNS},
         )
 
@@ -157,7 +161,7 @@ class Labelled(Observed):
 
 
 def _columns(document: Document) -> dict[str, Any]:
-    own: dict[str, Any] = {"session": build(Counters, document["session"])}
+    own: dict[str, Any] = {"session": build(Counters, document["session"]), "notes": tuple(document.get("notes", ()))}
     if "predictions" in document:
         own["predictions"] = label_array(document["predictions"])
         own["scores"] = floats(document["scores"])
@@ -183,6 +187,7 @@ class Predicted:
     cold: bool = False  # the session has not learned anything yet
     expires_in: float | None = None  # with ids: the seconds that the points wait for their labels
     version: int | None = None  # of the online model that predicted
+    clipped: int = 0  # with outside="clip": the points that were moved to the radius limit
 
     @classmethod
     def read(cls, document: Document, version: int | None) -> Predicted:
@@ -203,7 +208,8 @@ class Predicted:
             return parts[0]
         names = ("predictions", "scores", "probabilities")
         columns = {name: _joined([getattr(part, name) for part in parts]) for name in names}
-        return replace(parts[-1], cold=all(part.cold for part in parts), **columns)
+        clipped = sum(part.clipped for part in parts)
+        return replace(parts[-1], cold=all(part.cold for part in parts), clipped=clipped, **columns)
 
 
 # --------------------------------------------------------------------------------------------------------- the log

@@ -32,7 +32,8 @@ from clients.answers import (
     SessionInfo,
 )
 from clients.bodies import Batch, Points, alabelled, is_label, rows, unlabelled
-from clients.calls import Changes, How, Observing, Recipe, SessionCalls, Settings, probabilities
+from clients.calls import Changes, How, Observing, Placing, Recipe, SessionCalls, Settings, probabilities
+from clients.disk import Disk, ashown
 from clients.problems import HorocycleError, SessionGone
 from clients.progress import bar
 from clients.stream import LOST, Conversation, Message, aconnect
@@ -154,6 +155,9 @@ class AsyncSession:
     def __repr__(self) -> str:
         return f"<AsyncSession {self.id}: {self.info.algorithm}, {self.info.observed} observed>"
 
+    def _repr_html_(self) -> str | None:
+        return ashown(self)
+
     @property
     def id(self) -> str:
         return self._calls.info.id
@@ -177,7 +181,9 @@ class AsyncSession:
 
         `if_match`: the model (or version) that the points respond to. They are learned up to and including the first
         that changes it: see `accepted`. `truth`: where the points were before they moved, for display. `columns=False`
-        leaves predictions and scores out of the response. `key`: your own idempotency key, to repeat a call after a
+        leaves predictions and scores out of the response. `coordinates`: poincare, hyperboloid, klein, halfspace or
+        euclidean (see `clients.embeddings.to_ball`); `outside="clip"` moves points beyond the radius limit to it, and
+        the answer's `clipped` counts them. `key`: your own idempotency key, to repeat a call after a
         crash of the client; `batch` must be the same then.
         """
         return Observed.joined([part async for part in self.stream(X, y, **how)])
@@ -209,18 +215,27 @@ class AsyncSession:
                 return
 
     async def predict(
-        self, X: Points, *, ids: Any = None, model: str | AsyncFit | None = None, batch: int | None = None
+        self,
+        X: Points,
+        *,
+        ids: Any = None,
+        model: str | AsyncFit | None = None,
+        batch: int | None = None,
+        **placing: Unpack[Placing],
     ) -> Predicted:
         """Predict points, or one, with the online model or a fit; nothing is learned.
 
-        With `ids` the service keeps the points until their labels come: see `label`.
+        With `ids` the service keeps the points until their labels come: see `label`. `coordinates` and `outside`: as
+        for `observe`.
         """
-        parts = unlabelled(X, ids, n=rows(self.info.dimension, batch))
-        return Predicted.joined([await self._client.run(self._calls.predict(part, _fit_id(model))) for part in parts])
+        parts, model = unlabelled(X, ids, n=rows(self.info.dimension, batch)), _fit_id(model)
+        return Predicted.joined([await self._client.run(self._calls.predict(part, model, placing)) for part in parts])
 
-    async def predict_proba(self, X: Points, *, model: str | AsyncFit | None = None) -> Array:
+    async def predict_proba(
+        self, X: Points, *, model: str | AsyncFit | None = None, **placing: Unpack[Placing]
+    ) -> Array:
         """The probability of each label, a row a point; `NoProbabilities` if the model has none"""
-        return probabilities(await self.predict(X, model=model), _fit_id(model))
+        return probabilities(await self.predict(X, model=model, **placing), _fit_id(model))
 
     async def label(self, ids: Any, labels: Any, *, columns: bool = True, key: str | None = None) -> Labelled:
         """Late labels for points that were predicted with ids: each point is observed now, once"""
@@ -305,6 +320,10 @@ class AsyncSession:
     async def snapshot(self, *, points: bool = True) -> dict[str, Any]:
         """The session as one JSON document, for `restore`; `points`: with the retained points"""
         return await self._client.run(self._calls.snapshot(points))
+
+    async def disk(self) -> Disk:
+        """A picture of points, boundary and band: a notebook shows it, `save` writes it to a file"""
+        return Disk(await self.disk_svg(), self.info.name or self.id)
 
     async def disk_svg(self) -> str:
         """A picture of points, boundary and band"""

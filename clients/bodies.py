@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from clients.answers import Array, Label
-from clients.problems import LengthMismatch, UnknownLabel, problem
+from clients.arrays import as_array, one_column, plain, refused, whole
+from clients.problems import LengthMismatch, UnknownLabel, WrongArgument, problem
 
 JSON = "application/json"
 RAW = "application/octet-stream"
@@ -41,7 +42,7 @@ class Batch:
 
 def rows(dimension: int, batch: int | None) -> int:
     if batch is not None and batch < 1:
-        raise ValueError(f"a batch has at least one point, not {batch}")
+        raise WrongArgument(f"a batch has at least one point, not {batch}")
     return batch or max(1, min(ROWS, NUMBERS // (dimension + 1)))
 
 
@@ -51,9 +52,9 @@ def labelled(X: Points, y: Any = None, truth: Any = None, *, n: int) -> Iterator
         return iter([Batch([X], [y], None if truth is None else [truth])])
     if y is None:
         if truth is not None:
-            raise TypeError("pairs (point, label) have no place for truth: give X, y and truth")
+            raise WrongArgument("pairs (point, label) have no place for truth: give X, y and truth")
         return _pairs(X, n)
-    X, y, truth = _array(X), _array(y), _array(truth)
+    X, y, truth = as_array(X), one_column(y), as_array(truth)
     return _cut(n, points=X, labels=y, truth=truth)
 
 
@@ -64,7 +65,7 @@ async def alabelled(X: Points, y: Any = None, truth: Any = None, *, n: int) -> A
             yield batch
         return
     if not (y is None and truth is None):
-        raise TypeError("an asynchronous iterator gives pairs (point, label): leave y and truth out")
+        raise WrongArgument("an asynchronous iterator gives pairs (point, label): leave y and truth out")
     points: list[Any] = []
     labels: list[Any] = []
     first = True
@@ -80,7 +81,7 @@ async def alabelled(X: Points, y: Any = None, truth: Any = None, *, n: int) -> A
 
 def unlabelled(X: Points, ids: Any = None, *, n: int) -> Iterator[Batch]:
     """Batches of at most n points, and their ids; one point alone is a batch of one"""
-    X, ids = _array(X), _array(ids)
+    X, ids = as_array(X), as_array(ids, "ids")
     if _is_point(X):
         X, ids = [X], None if ids is None else [ids] if is_label(ids) else ids
     return _cut(n, points=X, ids=ids)
@@ -88,11 +89,6 @@ def unlabelled(X: Points, ids: Any = None, *, n: int) -> Iterator[Batch]:
 
 def is_label(value: Any) -> bool:
     return isinstance(value, str | int | float | np.generic)
-
-
-def _array(values: Any) -> Any:
-    """Data frames and tensors as arrays; lists, arrays and iterators as they are"""
-    return np.asarray(values) if hasattr(values, "__array__") else values
 
 
 def _is_point(X: Any) -> bool:
@@ -142,10 +138,10 @@ def _unequal(sizes: Mapping[str, int]) -> Exception:
 # ------------------------------------------------------------------------------------------------------- bodies
 
 
-def encode(batch: Batch, dimension: int, index: Mapping[Label, int]) -> tuple[bytes, str]:
-    """The body and its type. `index`: the place of each label in the session"""
-    if batch.truth is None and batch.ids is None and len(batch) * dimension >= MANY:
-        X = numbers(batch.points, dimension)
+def encode(batch: Batch, width: int, index: Mapping[Label, int]) -> tuple[bytes, str]:
+    """The body and its type. `width`: how many numbers a point has; `index`: the place of each label in the session"""
+    if batch.truth is None and batch.ids is None and len(batch) * width >= MANY:
+        X = numbers(batch.points, width)
         if X is not None and batch.labels is None:
             return X.astype("<f8").tobytes(), RAW
         indices = None if X is None else _indices(plain(batch.labels), index)
@@ -157,17 +153,30 @@ def encode(batch: Batch, dimension: int, index: Mapping[Label, int]) -> tuple[by
 
 def encode_raw(X: Points, y: Any, index: Mapping[Label, int]) -> bytes:
     """Labelled raw rows, for the fits' own points"""
-    rows, labels = np.asarray(X, dtype=np.float64), plain(y)
-    if rows.ndim != 2 or len(rows) != len(labels):
-        raise _unequal({"points": len(rows), "labels": len(labels)}) if rows.ndim == 2 else ValueError("X is not n×d")
+    try:
+        rows = np.asarray(_listed(as_array(X)), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise refused(f"X is not n rows of d numbers each: {error}") from None
+    if rows.ndim != 2:
+        raise refused(f"X has {rows.ndim} axes, not n rows of d numbers each; one point is [[0.1, 0.2]]")
+    labels = plain(one_column(y))
+    if not isinstance(labels, list) or len(rows) != len(labels):
+        raise _unequal({"points": len(rows), "labels": len(labels) if isinstance(labels, list) else 0})
     indices = _indices(labels, index)
     if indices is None:
         i = next(i for i, label in enumerate(labels) if _indices([label], index) is None)
-        detail = f"label {i} is {labels[i]!r}, not one of {list(index)}"
+        fresh = [*dict.fromkeys(whole(labels))]
+        hint = f": open a session with labels={fresh!r}" if 2 <= len(fresh) <= 10 else ""
+        detail = f"label {i} is {labels[i]!r}, not one of {list(index)}{hint}"
         raise problem(
             {"type": f"/problems/{UnknownLabel.slug()}", "detail": detail, "index": i, "value": repr(labels[i])}
         )
     return np.column_stack([rows, indices]).astype("<f8").tobytes()
+
+
+def _listed(X: Any) -> Any:
+    """An iterator's points in a list"""
+    return X if isinstance(X, Sequence | np.ndarray) else list(X)
 
 
 def numbers(points: Any, dimension: int) -> Array | None:
@@ -188,19 +197,12 @@ def numbers(points: Any, dimension: int) -> Array | None:
 
 
 def _indices(labels: Any, index: Mapping[Label, int]) -> list[int] | None:
-    """By value and type: true is not 1"""
+    """By value and type: true is not 1; but 1.0 is"""
+    if int in set(map(type, index)):
+        labels = whole(labels)
     if not set(map(type, labels)) <= set(map(type, index)) or not index.keys() >= set(labels):
         return None
     return [index[label] for label in labels]
-
-
-def plain(values: Any) -> Any:
-    """Arrays and NumPy's scalars as Python's own"""
-    if isinstance(values, np.ndarray | np.generic):
-        return values.tolist()
-    if isinstance(values, list | tuple):
-        return [value.tolist() if isinstance(value, np.ndarray | np.generic) else value for value in values]
-    return list(values) if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else values
 
 
 def dump(document: Any) -> bytes:

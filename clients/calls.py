@@ -9,8 +9,8 @@ that the lost response was about. In the same way 410 session-gone, after a lost
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol, TypedDict, TypeVar
+from dataclasses import asdict, replace
+from typing import Any, Protocol, TypedDict, TypeVar, cast
 from urllib.parse import quote
 
 from clients.answers import (
@@ -28,7 +28,8 @@ from clients.answers import (
     SessionInfo,
     label_array,
 )
-from clients.bodies import JSON, RAW, Batch, dump, encode, encode_raw, plain, rows
+from clients.arrays import plain
+from clients.bodies import JSON, RAW, Batch, dump, encode, encode_raw, rows
 from clients.events import Subscription
 from clients.problems import (
     HorocycleError,
@@ -81,7 +82,14 @@ class Changes(TypedDict, total=False):
     add_labels: Sequence[Label]
 
 
-class How(TypedDict, total=False):
+class Placing(TypedDict, total=False):
+    """In which coordinates points are given, and what becomes of those beyond the radius limit."""
+
+    coordinates: str  # poincare (default), hyperboloid, klein, halfspace, euclidean
+    outside: str  # refuse (default), clip
+
+
+class How(Placing, total=False):
     """How points are observed."""
 
     truth: Any  # where the points were before they moved, for display
@@ -288,21 +296,41 @@ class SessionCalls:
     # ------------------------------------------------------------------------------- the stream
 
     def observe(
-        self, batch: Batch, key: str | None, if_match: int | None, columns: bool, probabilities: bool = False
+        self,
+        batch: Batch,
+        key: str | None,
+        if_match: int | None,
+        columns: bool,
+        placing: Placing,
+        probabilities: bool = False,
     ) -> Call[Observed]:
-        content, kind = encode(batch, self.info.dimension, self.index)
+        content, kind = encode(batch, width(placing, self.info.dimension), self.index)
         headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
-        request = self._keyed("/observe", content, kind, key, headers=headers, params=_reply(columns, probabilities))
-        return self.channel.ask(request, lambda answer: Observed.read(answer.json(), answer.replayed), self.marks)
+        params = {**_reply(columns, probabilities), **_reading(kind, placing)}
+        request = self._keyed("/observe", content, kind, key, headers=headers, params=params)
+        done = yield from self.channel.ask(
+            request, lambda answer: Observed.read(answer.json(), answer.replayed), self.marks
+        )
+        self._learned(done)
+        return done
+
+    def _learned(self, done: Observed) -> None:
+        """Keep the counts of `info` current; another handle's answer may be newer"""
+        if done.session.observed >= self.info.observed and not done.replayed:
+            self.info = replace(self.info, **asdict(done.session))
 
     def label(self, ids: Any, labels: Any, key: str | None, columns: bool) -> Call[Labelled]:
         content = dump({"ids": plain(ids), "labels": plain(labels)})
         request = self._keyed("/labels", content, JSON, key, params=_reply(columns))
-        return self.channel.ask(request, lambda answer: Labelled.read(answer.json(), answer.replayed), self.marks)
+        done = yield from self.channel.ask(
+            request, lambda answer: Labelled.read(answer.json(), answer.replayed), self.marks
+        )
+        self._learned(done)
+        return done
 
-    def predict(self, batch: Batch, model: str | None) -> Call[Predicted]:
-        content, kind = encode(batch, self.info.dimension, self.index)
-        params = {} if model is None else {"model": model}
+    def predict(self, batch: Batch, model: str | None, placing: Placing | None = None) -> Call[Predicted]:
+        content, kind = encode(batch, width(placing or {}, self.info.dimension), self.index)
+        params = {**({} if model is None else {"model": model}), **(placing or {})}
         request = self._request("POST", "/predict", params=params, headers={"Content-Type": kind}, content=content)
 
         def read(answer: Answer) -> Predicted:
@@ -392,6 +420,22 @@ def _parameter(value: Any) -> Any:
     return value if isinstance(value, str) else dump(value).decode()
 
 
+def _reading(kind: str, placing: Placing) -> dict[str, Any]:
+    """How the body of an observe is to be read: raw rows hold indices, and say so"""
+    return {**placing, **({"label": "index"} if kind == RAW else {})}
+
+
+def width(placing: Placing, dimension: int) -> int:
+    """How many numbers a point has in these coordinates"""
+    return dimension + (placing.get("coordinates") == "hyperboloid")
+
+
+def chosen(placing: Mapping[str, Any]) -> Placing:
+    """What of it was given"""
+    found: Any = {name: placing[name] for name in Placing.__annotations__ if placing.get(name) is not None}
+    return cast(Placing, found)
+
+
 def _reply(columns: bool, probabilities: bool = False) -> dict[str, str]:
     asked = {} if columns else {"reply": "summary"}
     return {**asked, "probabilities": "true"} if probabilities else asked
@@ -408,6 +452,7 @@ class Observing:
         self._calls, self._key, self._columns = calls, how.get("key"), how.get("columns", True)
         self._probabilities = how.get("probabilities", False)
         self._if_match = match.version if isinstance(match, Model) else match
+        self._placing = chosen(how)
         self.rows = rows(calls.info.dimension, how.get("batch"))
         self._batches, self._points, self._accepted = 0, 0, 0
         self.over = False
@@ -416,7 +461,9 @@ class Observing:
         """The answer to one batch; None if others changed the model between two batches (412)"""
         key = self._key if self._key is None or not self._batches else f"{self._key}.{self._batches}"
         try:
-            done = yield from self._calls.observe(batch, key, self._if_match, self._columns, self._probabilities)
+            done = yield from self._calls.observe(
+                batch, key, self._if_match, self._columns, self._placing, self._probabilities
+            )
         except HorocycleError as error:
             if isinstance(error, StaleModel) and self._batches:
                 self.over = True

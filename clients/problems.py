@@ -6,18 +6,20 @@ HorocycleError
 │   │   ├── MalformedBody  BodyTooLarge  UnsupportedMediaType  UnknownField  InvalidRequest  InvalidParameter
 │   │   ├── EmptyBatch  PointOutsideBall  NonFinite  NotANumber  DimensionMismatch  LengthMismatch
 │   │   ├── UnknownLabel  BinaryOnly  IdReused  InvalidSnapshot
-│   │   └── EmptyClass  TooManyPoints  NotSeparable  NotConverged
+│   │   └── EmptyClass  TooManyPoints  AnswerTooLarge  NotSeparable  NotConverged
 │   ├── UnknownSession  SessionGone  SessionExists  SessionReplaying
 │   ├── LogTrimmed               the log no longer goes back to this position
 │   ├── UnknownFit  FitNotReady  FitFailed
-│   ├── UnknownRoute  MethodNotAllowed  Unauthenticated
+│   ├── UnknownRoute  MethodNotAllowed
+│   ├── Unauthenticated  ScopeMissing  UnknownHost  CrossSite
 │   ├── StaleModel               the model that these points respond to is no longer the current one
 │   ├── KeyReused                an idempotency key with another body
 │   ├── TryLater                 retried, without success
 │   │   ├── RateLimited  SessionQuota
 │   │   └── StoreUnavailable  StoreFull  StoreReadOnly  OutcomeUnknown
-│   └── StateCorrupt
+│   └── StateCorrupt  InternalError
 ├── Unreachable                  no response to any attempt
+├── WrongArgument                what was passed to the SDK cannot be meant; a ValueError and a TypeError too
 ├── UnexpectedAnswer             an answer, but not one of Horocycle: is the address right?
 ├── WentBackwards                the service is behind what it acknowledged before: a failover lost something
 ├── TakenOver                    another connection of this producer streams now
@@ -159,6 +161,10 @@ class TooManyPoints(InvalidInput):
     limit: int
 
 
+class AnswerTooLarge(InvalidInput):
+    limit: int
+
+
 class NotSeparable(InvalidInput):
     """`witness`: convex weights, by index, of a combination of the signed points that is zero"""
 
@@ -224,6 +230,18 @@ class Unauthenticated(Problem):
     pass
 
 
+class ScopeMissing(Problem):
+    scope: str
+
+
+class UnknownHost(Problem):
+    host: str
+
+
+class CrossSite(Problem):
+    origin: str
+
+
 class StaleModel(Problem):
     """`version` is that of the classifier now."""
 
@@ -267,6 +285,10 @@ class StateCorrupt(Problem):
     pass
 
 
+class InternalError(Problem):
+    pass
+
+
 class Unreachable(HorocycleError):
     def __init__(self, url: str, attempts: int, why: str) -> None:
         times = "once" if attempts == 1 else f"{attempts} times"
@@ -275,6 +297,10 @@ class Unreachable(HorocycleError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.url, self.attempts, self.why)
+
+
+class WrongArgument(HorocycleError, ValueError, TypeError):
+    """What was passed cannot be meant. Nothing was sent."""
 
 
 class UnexpectedAnswer(HorocycleError):

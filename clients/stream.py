@@ -18,7 +18,8 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMes
 from websockets.sync.client import connect
 
 from clients.answers import Labelled, Observed
-from clients.bodies import JSON, Batch, dump, encode, plain
+from clients.arrays import plain
+from clients.bodies import JSON, Batch, dump, encode
 from clients.calls import SessionCalls, session_path
 from clients.problems import HorocycleError, Problem, TakenOver, UnexpectedAnswer, WentBackwards, problem
 from clients.transport import CONNECT, RETRIED, Answer, Position, refusal

@@ -35,7 +35,8 @@ from clients.answers import (
     SessionInfo,
 )
 from clients.bodies import Batch, Points, labelled, is_label, rows, unlabelled
-from clients.calls import Changes, How, Observing, Recipe, SessionCalls, Settings, probabilities
+from clients.calls import Changes, How, Observing, Placing, Recipe, SessionCalls, Settings, probabilities
+from clients.disk import Disk, shown
 from clients.problems import HorocycleError, SessionGone
 from clients.progress import bar
 from clients.stream import LOST, Conversation, Message, connect
@@ -157,6 +158,9 @@ class Session:
     def __repr__(self) -> str:
         return f"<Session {self.id}: {self.info.algorithm}, {self.info.observed} observed>"
 
+    def _repr_html_(self) -> str | None:
+        return shown(self)
+
     @property
     def id(self) -> str:
         return self._calls.info.id
@@ -180,7 +184,9 @@ class Session:
 
         `if_match`: the model (or version) that the points respond to. They are learned up to and including the first
         that changes it: see `accepted`. `truth`: where the points were before they moved, for display. `columns=False`
-        leaves predictions and scores out of the response. `key`: your own idempotency key, to repeat a call after a
+        leaves predictions and scores out of the response. `coordinates`: poincare, hyperboloid, klein, halfspace or
+        euclidean (see `clients.embeddings.to_ball`); `outside="clip"` moves points beyond the radius limit to it, and
+        the answer's `clipped` counts them. `key`: your own idempotency key, to repeat a call after a
         crash of the client; `batch` must be the same then.
         """
         return Observed.joined([part for part in self.stream(X, y, **how)])
@@ -212,18 +218,27 @@ class Session:
                 return
 
     def predict(
-        self, X: Points, *, ids: Any = None, model: str | Fit | None = None, batch: int | None = None
+        self,
+        X: Points,
+        *,
+        ids: Any = None,
+        model: str | Fit | None = None,
+        batch: int | None = None,
+        **placing: Unpack[Placing],
     ) -> Predicted:
         """Predict points, or one, with the online model or a fit; nothing is learned.
 
-        With `ids` the service keeps the points until their labels come: see `label`.
+        With `ids` the service keeps the points until their labels come: see `label`. `coordinates` and `outside`: as
+        for `observe`.
         """
-        parts = unlabelled(X, ids, n=rows(self.info.dimension, batch))
-        return Predicted.joined([self._client.run(self._calls.predict(part, _fit_id(model))) for part in parts])
+        parts, model = unlabelled(X, ids, n=rows(self.info.dimension, batch)), _fit_id(model)
+        return Predicted.joined([self._client.run(self._calls.predict(part, model, placing)) for part in parts])
 
-    def predict_proba(self, X: Points, *, model: str | Fit | None = None) -> Array:
+    def predict_proba(
+        self, X: Points, *, model: str | Fit | None = None, **placing: Unpack[Placing]
+    ) -> Array:
         """The probability of each label, a row a point; `NoProbabilities` if the model has none"""
-        return probabilities(self.predict(X, model=model), _fit_id(model))
+        return probabilities(self.predict(X, model=model, **placing), _fit_id(model))
 
     def label(self, ids: Any, labels: Any, *, columns: bool = True, key: str | None = None) -> Labelled:
         """Late labels for points that were predicted with ids: each point is observed now, once"""
@@ -308,6 +323,10 @@ class Session:
     def snapshot(self, *, points: bool = True) -> dict[str, Any]:
         """The session as one JSON document, for `restore`; `points`: with the retained points"""
         return self._client.run(self._calls.snapshot(points))
+
+    def disk(self) -> Disk:
+        """A picture of points, boundary and band: a notebook shows it, `save` writes it to a file"""
+        return Disk(self.disk_svg(), self.info.name or self.id)
 
     def disk_svg(self) -> str:
         """A picture of points, boundary and band"""

@@ -29,6 +29,7 @@ from clients.problems import (
     UnexpectedAnswer,
     Unreachable,
     WentBackwards,
+    WrongArgument,
     problem,
 )
 
@@ -85,7 +86,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         if not (self.attempts >= 1 and self.first >= 0 and self.longest >= 0 and self.patience >= 0):
-            raise ValueError(f"at least one attempt, and no negative seconds: {self}")
+            raise WrongArgument(f"at least one attempt, and no negative seconds: {self}")
 
     def delay(self, failures: int, rng: random.Random) -> float:
         """Seconds to sleep after so many failures"""
@@ -190,7 +191,7 @@ class Channel:
         cls, url: str, api_key: str | None, retry: Retry, clock: Callable[[], float], rng: random.Random | None
     ) -> Channel:
         if not url.startswith(("http://", "https://")):
-            raise ValueError(f"{url!r} is no address of a service: it begins with http:// or https://")
+            raise WrongArgument(f"{url!r} is no address of a service: it begins with http:// or https://")
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         return cls(url.rstrip("/"), headers, retry, clock, rng or random.SystemRandom())
 

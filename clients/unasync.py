@@ -21,7 +21,7 @@ WORDS = {
     **{f"Async{name}": name for name in ("Iterator", "Generator", "Sleeper")},
     **{"__aenter__": "__enter__", "__aexit__": "__exit__"},
     **{"aclose": "close", "aread": "read", "aiter_bytes": "iter_bytes"},  # httpx
-    **{"asyncio": "time", "alabelled": "labelled", "aconnect": "connect"},
+    **{"asyncio": "time", "alabelled": "labelled", "aconnect": "connect", "ashown": "shown"},
 }
 
 

@@ -19,15 +19,16 @@ from starlette.responses import Response
 from starlette.routing import WebSocketRoute
 
 from service import __version__
-from service.api import certificate, disk, events, fits, health, log, metrics, pages, sessions, snapshot
+from service.api import certificate, demo, disk, events, fits, health, log, metrics, page, pages, sessions, snapshot
 from service.api.bodies import BodyLimit
 from service.api.context import Context, Streams
+from service.api.door import Door, own_hosts
 from service.api.front import App
 from service.api.labels import labels
 from service.api.observe import observe
 from service.api.openapi import document
 from service.api.predict import predict
-from service.api.problems import handle, respond
+from service.api.problems import handle, respond, unexpected
 from service.api.stream import stream
 from service.errors import (
     HorocycleError,
@@ -42,6 +43,7 @@ from service.errors import (
 from service.fits.fork import Forker
 from service.ingest import Ingest
 from service.settings import Settings
+from service.store.api_keys import ApiKeys
 from service.store.connection import Connection
 from service.store.fit_queue import FitQueue
 from service.store.follower import Follower
@@ -74,14 +76,20 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         ingest = Ingest(store, log, late, Refits(connection), queue=settings.queue, patience=settings.deadline)
         fits, forker, follower = FitQueue(connection), Forker(connection), Follower(connection)
         streams = Streams(settings.event_streams)
-        app.state.context = Context(settings, connection, store, log, late, fits, forker, follower, ingest, streams)
+        keys = ApiKeys(connection)
+        app.state.context = Context(
+            settings, connection, store, log, late, fits, forker, follower, ingest, streams, keys
+        )
         _close_on_signal(streams)
         yield
+        await app.state.context.demos.close()
         await follower.close()
         await connection.close()
 
     app = App(
         HOT,
+        door=Door(own_hosts(settings.host, settings.hosts), settings.origins),
+        keys=settings.with_keys,
         access_log=settings.access_log,
         title="Horocycle",
         version=__version__,
@@ -92,12 +100,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.router.routes.append(WebSocketRoute("/sessions/{id}/stream", stream))
-    for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, health, pages):
+    for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, page, health, pages):
         app.include_router(part.router)
-    for extra in (fits.promotion, pages.problems):
+    for extra in (fits.promotion, pages.problems, *([demo.router] if settings.demo else [])):
         app.include_router(extra)
     app.add_middleware(BodyLimit, limit=settings.session_body_limit, large=settings.body_limit)
     app.add_exception_handler(HorocycleError, handle)
+    app.add_exception_handler(Exception, unexpected)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
     app.openapi = lambda: document(app)  # type: ignore[method-assign]

@@ -20,8 +20,13 @@ HorocycleError
 │   ├── InvalidSnapshot          not a snapshot of ours, or a damaged one
 │   ├── EmptyClass               a class without a point, where every class needs one
 │   ├── TooManyPoints            more than a fit takes
+│   ├── AnswerTooLarge           more numbers asked for than one answer has
 │   ├── NotSeparable             a hard margin was asked for, and no classifier has one
 │   └── NotConverged             a fit that did not reach its gap: these points and settings are out of float64's reach
+├── Unauthenticated              no API key, or not one of ours, or one that has expired or was revoked
+├── ScopeMissing                 this API key may not do that
+├── UnknownHost                  the Host header names a host that this service is not
+├── CrossSite                    a web page of another site wants to write
 ├── UnknownSession               no session has this id
 ├── SessionGone                  ended or expired; its id is not given away again
 ├── SessionExists                the id is taken
@@ -35,11 +40,13 @@ HorocycleError
 ├── StaleModel                   the classifier these points answer is not the current one
 ├── KeyReused                    an idempotency key with another body
 ├── RateLimited                  too many requests, points or event streams wait already
+├── SessionQuota                 this tenant has as many sessions as it may
 ├── StoreUnavailable             the store does not answer; nothing was changed
 ├── StoreFull                    the store has no room; nothing was changed
 ├── StoreReadOnly                the store takes no writes; nothing was changed
 ├── OutcomeUnknown               the store was cut off in the middle; a retry with the same key settles it
 ├── StateCorrupt                 stored bytes that are no state of ours
+├── InternalError                an error of the service itself; the request's id is in its log
 └── LaunchError                  met at the command line, never over HTTP
     ├── ServerNotFound           there is no server program on this machine
     ├── DataFolderInUse          a live service has this data folder
@@ -49,6 +56,7 @@ HorocycleError
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -71,8 +79,8 @@ class MalformedBody(InvalidInput):
 
 
 class BodyTooLarge(InvalidInput):
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"the body has more than {limit} bytes", limit=limit)
+    def __init__(self, limit: int, what: str = "bytes", instead: str = "") -> None:
+        super().__init__(f"the body has more than {limit} {what}{instead}", limit=limit)
 
 
 class UnsupportedMediaType(InvalidInput):
@@ -80,8 +88,9 @@ class UnsupportedMediaType(InvalidInput):
 
 
 class UnknownField(InvalidInput):
-    def __init__(self, field: str, allowed: str) -> None:
-        super().__init__(f"there is no field {field!r} here; known are {allowed}", field=field)
+    def __init__(self, field: str, allowed: str, index: int | None = None) -> None:
+        where = "here" if index is None else f"in line {index}"
+        super().__init__(f"there is no field {field!r} {where}; known are {allowed}", field=field, index=index)
 
 
 class InvalidRequest(InvalidInput):
@@ -94,9 +103,16 @@ class EmptyBatch(InvalidInput):
 
 
 class PointOutsideBall(InvalidInput):
-    def __init__(self, index: int, norm: float, limit: float) -> None:
+    """`fitting`: the curvature of a ball that would hold the points, if there is one"""
+
+    def __init__(self, index: int, norm: float, limit: float, fitting: float | None = None) -> None:
+        wider = "" if fitting is None else f"open with curvature={_rounded_down(fitting)} if the ball is that large; "
         super().__init__(
-            f"point {index} has norm {norm!r}; the limit is {limit!r}", index=index, norm=norm, limit=limit
+            f"point {index} has norm {norm!r}; the limit is {limit!r}. Either {wider}name another model with"
+            " ?coordinates= or clients.embeddings.to_ball; or move such points to the limit with ?outside=clip",
+            index=index,
+            norm=norm,
+            limit=limit,
         )
 
 
@@ -123,8 +139,9 @@ class LengthMismatch(InvalidInput):
 
 
 class UnknownLabel(InvalidInput):
-    def __init__(self, index: int, value: object, allowed: str) -> None:
-        super().__init__(f"label {index} is {value!r}, not one of {allowed}", index=index, value=repr(value)[:100])
+    def __init__(self, index: int, value: object, allowed: str, remedy: str = "") -> None:
+        what = f"label {index} is {value!r}, not one of {allowed}" + (remedy and f": {remedy}")
+        super().__init__(what, index=index, value=repr(value)[:100])
 
 
 class BinaryOnly(InvalidInput):
@@ -158,6 +175,11 @@ class TooManyPoints(InvalidInput):
         super().__init__(f"{points} points; a fit takes at most {limit}", points=points, limit=limit)
 
 
+class AnswerTooLarge(InvalidInput):
+    def __init__(self, what: str, limit: int, instead: str) -> None:
+        super().__init__(f"{what} are more than the {limit} numbers an answer may have: {instead}", limit=limit)
+
+
 class NotSeparable(InvalidInput):
     """`witness`: convex weights of a combination of the points y·f(x) that is zero, by index"""
 
@@ -178,19 +200,49 @@ class NotConverged(InvalidInput):
         self.gap, self.iterations = gap, iterations
 
 
+def outer(session: str) -> str:
+    """A session's id as its tenant knows it: the store's has the tenant before it"""
+    return session.rpartition("~")[2]
+
+
+class Unauthenticated(HorocycleError):
+    pass
+
+
+class ScopeMissing(HorocycleError):
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"this needs an API key with the scope {scope!r}; `keys add --scopes` gives it", scope=scope)
+
+
+class UnknownHost(HorocycleError):
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f"this service is not known as {host[:100]!r}; if it should be, add that to HOROCYCLE_HOSTS",
+            host=host[:100],
+        )
+
+
+class CrossSite(HorocycleError):
+    def __init__(self, origin: str) -> None:
+        super().__init__(
+            f"a page of {origin[:100]!r} may not write here; if it should, add that to HOROCYCLE_ORIGINS",
+            origin=origin[:100],
+        )
+
+
 class UnknownSession(HorocycleError):
     def __init__(self, session: str) -> None:
-        super().__init__(f"there is no session {session!r}", session=session)
+        super().__init__(f"there is no session {outer(session)!r}", session=outer(session))
 
 
 class SessionGone(HorocycleError):
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} has ended or expired", session=session)
+        super().__init__(f"session {outer(session)!r} has ended or expired", session=outer(session))
 
 
 class SessionExists(HorocycleError):
     def __init__(self, session: str) -> None:
-        super().__init__(f"the id {session!r} is taken, or was once", session=session)
+        super().__init__(f"the id {outer(session)!r} is taken, or was once", session=outer(session))
 
 
 class UnknownFit(HorocycleError):
@@ -220,7 +272,7 @@ class MethodNotAllowed(HorocycleError):
 class SessionReplaying(HorocycleError):
     def __init__(self, session: str, status: str) -> None:
         why = "is still being replayed: wait until its status is live" if status == "replaying" else "failed: end it"
-        super().__init__(f"the fork {session!r} {why}", session=session)
+        super().__init__(f"the fork {outer(session)!r} {why}", session=outer(session))
 
 
 class LogTrimmed(HorocycleError):
@@ -242,7 +294,14 @@ class KeyReused(HorocycleError):
 
 
 class RateLimited(HorocycleError):
-    pass
+    """`retry_after`: seconds"""
+
+    retry_after = 1.0
+
+
+class SessionQuota(HorocycleError):
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"{limit} sessions are open, as many as there may be: end one first", limit=limit)
 
 
 class StoreUnavailable(HorocycleError):
@@ -266,6 +325,14 @@ class OutcomeUnknown(HorocycleError):
 
 class StateCorrupt(HorocycleError):
     """The checksum, the version, a shape or a dtype of stored bytes is not what was written."""
+
+
+class InternalError(HorocycleError):
+    def __init__(self) -> None:
+        super().__init__(
+            "an error of the service: its log has more under this X-Request-ID. Whether anything was changed is settled"
+            " by asking again with the same Idempotency-Key"
+        )
 
 
 class LaunchError(HorocycleError):
@@ -293,6 +360,12 @@ class OldFormat(LaunchError):
             found=found,
             expected=expected,
         )
+
+
+def _rounded_down(value: float) -> str:
+    """To three digits, and never up: 0.5926 → 0.592"""
+    digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
+    return f"{math.floor(value * 10**digits) / 10**digits:.3g}" if abs(digits) < 300 else f"{value:.1e}"
 
 
 def slug(kind: type[HorocycleError]) -> str:

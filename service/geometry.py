@@ -23,8 +23,9 @@ from service.errors import DimensionMismatch, InvalidParameter, NonFinite, NotAN
 
 Array = NDArray[np.float64]
 
-#: Points further than this from the origin (in the unit ball) are refused: the formulas decay out there.
-RADIUS_LIMIT = 12.0
+#: Points further than this from the origin (in the unit ball) are refused: the formulas decay out there. The norm is
+#: 0.9999904; libraries that clip do so at 0.99999, a radius of 12.21, or further inside.
+RADIUS_LIMIT = 12.25
 #: The border itself is outside, however large a radius is allowed.
 BELOW_ONE = math.nextafter(1.0, 0.0)
 
@@ -168,6 +169,30 @@ def from_klein(k: ArrayLike, *, c: float = 1.0) -> Array:
     return np.asarray(k / (1 + np.sqrt(1 - _dot(root * k, root * k))))
 
 
+def from_halfspace(h: ArrayLike, *, c: float = 1.0) -> Array:
+    """x = (2u, ‖u‖²+t²−1)/(‖u‖²+(t+1)²) for h = (u, t), t > 0: the upper half-space, whose (0, 1) is the origin
+
+    The half-space knows no length: whatever c, its metric is (du² + dt²)/(c·t²). Numbers above 1e100, where the squares
+    would overflow, are far beyond any radius limit: they are read as 1e100, which is the same point of the border.
+    """
+    h = np.clip(_array(h), -1e100, 1e100)
+    u, t = h[..., :-1], h[..., -1:]
+    uu = _dot(u, u)
+    x = np.concatenate([2 * u, uu + (t - 1) * (t + 1)], axis=-1) / (uu + (t + 1) ** 2)
+    return np.asarray(x / _sqrt_curvature(c))
+
+
+def from_spatial(v: ArrayLike, *, c: float = 1.0) -> Array:
+    """x = v/(1+√(1+‖v‖²)): the point of the ball over (√(1+‖v‖²), v) on the hyperboloid, all of ℝᵈ onto the ball
+
+    It is at the distance asinh‖v‖, and lift(0, x) = v: what was linear in v stays linear.
+    """
+    v, root = _array(v), _sqrt_curvature(c)
+    large = np.abs(v).max(axis=-1, keepdims=True, initial=0)
+    norm = large * np.sqrt(_dot(_unit(v, large), _unit(v, large)))  # squares of large numbers must not overflow
+    return np.asarray(v / (1 + np.hypot(1, root * norm)))
+
+
 def hemisphere(x: ArrayLike, *, c: float = 1.0) -> Array:
     """φ = (1, 2x/(1+‖x‖²), (1−‖x‖²)/(1+‖x‖²)):  (h₀, h_s, 1)/h₀ for the point h of the hyperboloid over x
 
@@ -200,7 +225,7 @@ def require_ball(X: ArrayLike, d: int | None = None, *, c: float = 1.0, radius: 
     with np.errstate(over="ignore"):
         squares = np.vecdot(X, X)
     if squares.size and not squares.max() <= limit * limit:
-        _refuse(X, squares, limit)
+        refuse_outside(X, squares, limit, c)
     return X
 
 
@@ -209,13 +234,15 @@ def norm_limit(c: float = 1.0, radius: float = RADIUS_LIMIT) -> float:
     return min(math.tanh(radius / 2), BELOW_ONE) / _sqrt_curvature(c)
 
 
-def _refuse(X: Array, squares: Array, limit: float) -> None:
-    """Raise for the first row of X that is not finite or beyond the limit."""
+def refuse_outside(X: Array, squares: Array, limit: float, c: float) -> None:
+    """Raise for the first row of X that is not finite or beyond the limit; `squares`: ‖x‖², row by row."""
     index = int(np.argmin(squares <= limit * limit))
     row = X[index]
     if not np.isfinite(row).all():
         raise NonFinite(index, float(row[~np.isfinite(row)][0]))
-    raise PointOutsideBall(index, float(math.hypot(*row.tolist())), limit)
+    largest = math.sqrt(float(squares[np.isfinite(squares)].max(initial=0.0)))
+    fitting = c * (limit / largest) ** 2 if largest > limit else None  # the curvature of a ball that holds every point
+    raise PointOutsideBall(index, float(math.hypot(*row.tolist())), limit, fitting)
 
 
 def _points(X: ArrayLike, d: int | None) -> Array:

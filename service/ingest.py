@@ -12,6 +12,7 @@ again, for GATHER_SECONDS at the most. Who is alone waits for nobody.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from bisect import bisect_left
 from collections import OrderedDict, deque
@@ -44,8 +45,11 @@ from service.store.log import Log
 from service.store.refits import Refits
 from service.store.sessions import Committed, Conflict, Replayed, Store, commit_name
 
-#: How many points one commit carries at the most, and from how many on the learner leaves the event loop.
-GATHER, THREAD = 200_000, 20_000
+#: How many points one commit carries at the most (of K > 2 classes: scores), and bytes of learners that they pass
+#: through from which on the learner leaves the event loop.
+GATHER, THREAD = 200_000, 8 << 20
+#: Ids of late labels that are resolved on the event loop.
+FEW = 1000
 #: How long a commit waits for those that the last one answered.
 GATHER_SECONDS = 0.002
 #: How many sessions a worker keeps decoded.
@@ -163,20 +167,24 @@ class Ingest:
             while lane.waiting:
                 if lane.together > len(lane.waiting):
                     await self._gather(lane)
-                pending, points = list[Pending](), 0
+                pending, points, each = list[Pending](), 0, lane.loaded.spec.columns if lane.loaded else 1
                 while lane.waiting and points < GATHER:
                     pending.append(lane.waiting.popleft())
-                    points += len(pending[-1][0].ids) or len(pending[-1][0].batch.X)
+                    points += each * (len(pending[-1][0].ids) or len(pending[-1][0].batch.X))
                 try:
                     await self._settle(sid, lane, pending)
                 except (HorocycleError, RedisError) as error:
                     lane.loaded = None
                     for _, answer in pending:
                         _fail(answer, error)
-                finally:  # whatever happens, no caller is left waiting
+                finally:  # whatever happens, also a MemoryError: no caller is left waiting
                     lane.together, lane.answered = len(pending), asyncio.get_running_loop().time()
                     telemetry.queue.value -= len(pending)
+                    unforeseen = sys.exception()
                     for _, answer in pending:
+                        if isinstance(unforeseen, Exception):
+                            lane.loaded = None
+                            _fail(answer, unforeseen)
                         answer.cancel()
         finally:
             lane.busy = asyncio.create_task(self._drain(sid, lane)) if lane.waiting else None
@@ -213,7 +221,8 @@ class Ingest:
                 continue
             if late:
                 fates = dict(zip(late, await self._late.look(sid, late), strict=True))
-                requests, learned_ids = resolved(before.spec, requests, fates)
+                how = (before.spec, requests, fates)
+                requests, learned_ids = await asyncio.to_thread(resolved, *how) if len(late) > FEW else resolved(*how)
             results, change = await self._apply(before, requests)
             stale = [result for result in results if isinstance(result, StaleModel)]
             if stale and not fresh:  # the cached session may be out of date: reload once before answering 412
@@ -251,7 +260,7 @@ class Ingest:
         if (before.spec.warmup or before.spec.refit) and needs_past(before, points):
             past = Past(await self._log.retained(before), await self._refits.weights(before, points))
             return await asyncio.to_thread(apply, before, requests, past)
-        if points < THREAD:
+        if points * max(before.learner_bytes, before.spec.row_bytes, 400) < THREAD:
             return apply(before, requests)
         return await asyncio.to_thread(apply, before, requests)
 

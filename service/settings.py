@@ -3,9 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from redis.connection import parse_url
+
+
+def _parts(value: Any) -> Any:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _store_url(value: Any) -> Any:
+    """As redis-py reads it; it would say so only when it connects"""
+    if isinstance(value, str):
+        try:
+            parse_url(value)  # type: ignore[no-untyped-call]
+        except ValueError as error:
+            raise ValueError(f"no URL of a store, such as redis://127.0.0.1:6379/0: {error}") from None
+    return value
+
+
+#: Addresses and names of this machine alone
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+#: Words with commas between
+Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
 
 
 class Settings(BaseSettings):
@@ -15,12 +37,13 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on")
     workers: int = Field(default=1, ge=1, le=64, description="worker processes")
     data: Path = Field(default=Path("data"), description="folder of the private store, when there is no redis_url")
-    redis_url: str | None = Field(
+    redis_url: Annotated[str | None, AfterValidator(_store_url)] = Field(
         default=None,
         validation_alias=AliasChoices("redis_url", "HOROCYCLE_REDIS_URL", "REDIS_URL"),
         description="URL of the Redis or Valkey to use; None: run a private one",
     )
-    body_limit: int = Field(default=32 << 20, ge=1024, description="bytes a body of points may have")
+    body_limit: int = Field(default=32 << 20, ge=1024, description="bytes a body of points may have, or a snapshot")
+    json_limit: int = Field(default=8 << 20, ge=1024, description="bytes it may have as JSON")
     session_body_limit: int = Field(default=1 << 20, ge=1024, description="bytes any other body may have")
     queue: int = Field(default=1024, ge=1, description="requests that may wait for one session in one worker")
     deadline: float = Field(default=5.0, gt=0, description="seconds to wait for the store")
@@ -34,4 +57,33 @@ class Settings(BaseSettings):
     fit_points: int = Field(default=1_000_000, ge=2, description="points a fit may have")
     fit_seconds: float = Field(default=600.0, gt=0, description="seconds a fit may take")
     fit_memory: int = Field(default=4 << 30, ge=256 << 20, description="bytes of address space a fit may have")
+    demo: bool = Field(default=True, description="let the page start a demo stream on the server")
+    connections: int = Field(
+        default=4096, ge=1, description="connections of one worker; beyond, the one idle for longest gives way"
+    )
+    header_seconds: float = Field(default=10.0, gt=0, description="seconds to wait for headers, or for more of a body")
+    body_seconds: float = Field(default=60.0, gt=0, description="seconds a body may take, or nobody reads an answer")
+    tls_certificate: Path | None = Field(
+        default=None, description="file of the certificate chain: HTTPS instead of HTTP"
+    )
+    tls_key: Path | None = Field(default=None, description="file of its private key")
+    keys: Literal["auto", "on", "off"] = Field(
+        default="auto", description="API keys: on, off, or auto: on unless it listens on loopback"
+    )
+    hosts: Listed = Field(default=(), description="names in the Host header beside loopback and `host`; *: any")
+    origins: Listed = Field(default=(), description="web pages that may call, as https://example.org")
     access_log: bool = Field(default=False, description="log every request, as JSON, on stderr")
+
+    @model_validator(mode="after")
+    def _whole_tls(self) -> Settings:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key go together")
+        for path in (self.tls_certificate, self.tls_key):
+            if path is not None and not path.is_file():
+                raise ValueError(f"there is no file {path}")
+        return self
+
+    @property
+    def with_keys(self) -> bool:
+        """Whether API keys are asked for. Off loopback they are, unless that was said to be off"""
+        return self.keys == "on" or (self.keys == "auto" and self.host not in LOOPBACK)

@@ -137,7 +137,7 @@ def start(build: Build, planned: list[Step]) -> None:
     """As the image would: this user, this environment, this command; and is it healthy?"""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    env = {**build.env, "HOROCYCLE_PORT": str(port)}
+    env = {**build.env, "HOROCYCLE_PORT": str(port), "HOROCYCLE_KEYS": "off"}
     by = {step.verb: step.command for step in planned if step.verb in ("CMD", "HEALTHCHECK")}
     before = compiled(build)
     began = time.monotonic()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -46,17 +47,26 @@ class Running:
 
 
 @contextmanager
-def service(data: Path, *, workers: int = 1, **environment: str) -> Iterator[Running]:
+def service(
+    data: Path,
+    *,
+    workers: int = 1,
+    port: str = "0",
+    stderr: Any = None,
+    verify: Any = True,
+    **environment: str,
+) -> Iterator[Running]:
     """Run it on a free port until the block ends; it must end by itself when told to."""
-    command = [sys.executable, "-m", "service", "serve", "--port", "0", "--data", str(data), "--workers", str(workers)]
+    command = [sys.executable, "-m", "service", "serve", "--port", port, "--data", str(data), "--workers", str(workers)]
     unset = {k: v for k, v in os.environ.items() if k != "REDIS_URL" and not k.startswith("HOROCYCLE_")}
-    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**unset, **environment})
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": stderr}
+    launcher = subprocess.Popen(command, text=True, env={**unset, **environment}, **streams)
     try:
         assert launcher.stdout is not None
         first = launcher.stdout.readline()
         assert first.startswith("Horocycle on http"), first
         running = Running(first.split()[2], data, launcher)
-        wait_until_ready(running.url)
+        wait_until_ready(running.url, verify=verify)
         yield running
     finally:
         launcher.send_signal(signal.SIGTERM)
@@ -69,11 +79,11 @@ def service(data: Path, *, workers: int = 1, **environment: str) -> Iterator[Run
             launcher.communicate()
 
 
-def wait_until_ready(url: str, seconds: float = 120.0) -> None:
+def wait_until_ready(url: str, seconds: float = 120.0, verify: Any = True) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            if httpx.get(f"{url}/health/ready", timeout=2).status_code == 200:
+            if httpx.get(f"{url}/health/ready", timeout=2, verify=verify).status_code == 200:
                 return
         except httpx.TransportError:
             pass

@@ -167,12 +167,12 @@ def test_far_out_the_hair_is_thicker_than_what_writing_a_point_down_loses() -> N
 
 def test_an_agent_that_would_leave_the_ball_stays() -> None:
     model = model_of(spec := opened("strategic", [0.0, 0.0], 2.0), replace(spec.first_state(), w=np.array([1.0, 0.0])))
-    near, far = (g.exp_map(np.zeros(2), [0.5, y]) for y in (5.0, 5.95))  # 1 below the threshold, 10.05 and 11.94 out
+    near, far = (g.exp_map(np.zeros(2), [0.5, y]) for y in (5.0, 6.08))  # 1 below the threshold, 10.05 and 12.2 out
     shown = best_response([near, far], model, 2.0)
     assert (shown[0] != near).any()
     assert np.array_equal(shown[1], far)
     with pytest.raises(PointOutsideBall):
-        g.require_ball(g.exp_map(np.zeros(2), [1.0, 5.95]))
+        g.require_ball(g.exp_map(np.zeros(2), [1.0, 6.08]))
 
 
 def test_before_anything_is_learned_nobody_moves() -> None:

@@ -67,7 +67,10 @@ async def traced(url: str) -> dict[Name, CodeType]:
     """One observe of a perceptron: one point as JSON, no key, a session that the worker knows"""
     app = create_app(Settings(redis_url=url))
     transport = httpx.ASGITransport(app=app)
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://here") as http:
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
+    ):
         await http.post(
             "/sessions", json={"id": "walk", "dimension": 2, "algorithm": "perceptron", "reference": [0, 0]}
         )

@@ -86,6 +86,7 @@ def test_the_image_serves_as_a_user_without_a_name() -> None:
     assert [step.words for step in of("USER")] == ["10001:10001"]
     assert [step.verb for step in dockerfile() if step.stage == "final"].index("USER") > 0
     read = settings(environment())
+    assert read.with_keys  # it listens on every address
     assert (read.host, [str(read.port)]) == ("0.0.0.0", [step.words for step in of("EXPOSE")])
     assert str(read.data) == of("WORKDIR")[0].words
     (command,) = of("CMD")
@@ -128,6 +129,7 @@ def test_nobody_has_more_rights_than_needed(name: str) -> None:
     assert found["read_only"] is True
     assert found["cap_drop"] == ["ALL"]
     assert found["security_opt"] == ["no-new-privileges:true"]
+    assert found["mem_limit"] and found["pids_limit"]
     assert not {"privileged", "cap_add", "network_mode", "pid", "devices"} & found.keys()
     assert found.get("user", "10001:10001") not in ("root", "0", "0:0")
 
@@ -135,6 +137,7 @@ def test_nobody_has_more_rights_than_needed(name: str) -> None:
 def test_the_services_are_told_what_they_can_read() -> None:
     service = settings(SERVICES["service"]["environment"])
     assert (service.workers, service.fit_workers, service.redis_url) == (2, 0, "redis://store:6379/0")
+    assert service.with_keys and {"localhost", "127.0.0.1", "service"} == set(service.hosts)
     assert settings(SERVICES["fits"]["environment"]).redis_url == service.redis_url
     assert SERVICES["service"]["ports"] == [f"127.0.0.1:8000:{settings(environment()).port}"]
     for name in OURS:

@@ -67,7 +67,7 @@ def test_every_format_has_the_same_results(http: httpx.Client, running: Running,
         answers = []
         for part in (slice(0, 1), slice(1, 100), slice(100, 130)):
             body = written(X[part], labels[part], rows[part])
-            answers.append(http.post(f"/sessions/{sid}/observe", content=body, headers=headers))
+            answers.append(http.post(f"/sessions/{sid}/observe?label=index", content=body, headers=headers))
         asked = written(X, None, X)
         answers.append(http.post(f"/sessions/{sid}/predict", content=asked, headers=headers))
         assert [answer.status_code for answer in answers] == [200] * 4, answers[-1].text

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from service import geometry
 from service.errors import DimensionMismatch, InvalidParameter, NonFinite, NotANumber, PointOutsideBall
 from service.geometry import (
+    RADIUS_LIMIT,
     conformal_factor,
     distance,
     exp_map,
@@ -76,7 +77,7 @@ def theorem(test: Callable[[Array], None]) -> Callable[[], None]:
     return given(triple=triples)(settings(max_examples=60, deadline=None, derandomize=True, database=None)(test))
 
 
-def sample(rng: np.random.Generator, n: int, d: int, *, radius: float = 12, c: float = 1.0) -> Sample:
+def sample(rng: np.random.Generator, n: int, d: int, *, radius: float = RADIUS_LIMIT, c: float = 1.0) -> Sample:
     """n rows of every kind of argument. A third of the p and y lie near x, a third of the p near −x."""
     x, y, p, q = (points(rng, n, d, radius) for _ in range(4))
     y[::3] = exp_map(x[::3], nearby(rng, x[::3]))
@@ -411,7 +412,7 @@ def test_curvature_is_positive(name: str, c: float) -> None:
 
 # ---- the gate -------------------------------------------------------------------------------------------------
 
-LIMIT = math.tanh(6)
+LIMIT = math.tanh(RADIUS_LIMIT / 2)
 
 
 @pytest.mark.parametrize("beyond", [math.nextafter(LIMIT, 1), math.nextafter(1, 0), 1.0, 3.0, -1.0])
@@ -424,7 +425,7 @@ def test_the_first_point_beyond_the_limit_is_named(beyond: float, c: float) -> N
 
 
 @each_curvature
-@pytest.mark.parametrize("radius", [0.5, 12])
+@pytest.mark.parametrize("radius", [0.5, 12, RADIUS_LIMIT])
 def test_a_point_on_the_limit_is_taken(c: float, radius: float) -> None:
     X = np.array([[math.tanh(radius / 2)], [-math.tanh(radius / 2)]]) / math.sqrt(c)
     assert np.array_equal(require_ball(X, 1, c=c, radius=radius), X)

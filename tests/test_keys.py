@@ -57,7 +57,7 @@ def test_beyond_its_time_or_the_bytes_a_generation_of_keys_goes(
 ) -> None:
     """An answer to one point has some 110 bytes with its key"""
     names = ("KEY_SECONDS", "KEY_BYTES", "STRAY_BLOCKS", "STRAY_SECONDS")
-    values = {**{name: getattr(scripts, name) for name in names}, **constants}
+    values = {**{name: getattr(scripts, name) for name in names}, "KEY_OVERHEAD": 0, **constants}
     monkeypatch.setattr(scripts, "COMMIT", scripts.load("log", "commit", replies=scripts.CommitReply, **values))
     sid, replayed = asyncio.run(observed(server.url, 5000))
     assert not replayed
@@ -66,11 +66,26 @@ def test_beyond_its_time_or_the_bytes_a_generation_of_keys_goes(
 
 def test_a_key_of_the_older_generation_is_known(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"KEY_SECONDS": 600, "KEY_BYTES": 2 * 1000 * 110, "STRAY_BLOCKS": 8, "STRAY_SECONDS": 600}
+    values["KEY_OVERHEAD"] = 0
     monkeypatch.setattr(scripts, "COMMIT", scripts.load("log", "commit", replies=scripts.CommitReply, **values))
     sid, replayed = asyncio.run(observed(server.url, 1500))
     assert replayed
     with redis.Redis.from_url(server.url) as client:
         assert all(client.hlen(answers_key(sid, generation)) for generation in (0, 1))
+
+
+def test_the_bytes_of_answers_are_bounded_at_any_number_of_keys(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the store counts them; half of the bound is rounding up, by its allocator and its tables"""
+    bound = 400_000
+    values = {name: getattr(scripts, name) for name in ("KEY_SECONDS", "STRAY_BLOCKS", "STRAY_SECONDS", "KEY_OVERHEAD")}
+    values["KEY_BYTES"] = bound
+    monkeypatch.setattr(scripts, "COMMIT", scripts.load("log", "commit", replies=scripts.CommitReply, **values))
+    sid, _ = asyncio.run(observed(server.url, 5000))
+    with redis.Redis.from_url(server.url) as client:
+        used = [client.memory_usage(answers_key(sid, generation), samples=0) or 0 for generation in (0, 1)]
+    assert bound / 2 < sum(used) < 1.5 * bound
 
 
 def test_a_change_is_made_once(http: httpx.Client) -> None:

@@ -227,11 +227,11 @@ def test_only_so_many_points_wait(small: Running) -> None:
         assert predict(http, sid, X[40:], ["free"]).status_code in (200, 429)
 
 
-def test_more_ids_than_redis_takes_arguments(http: httpx.Client) -> None:
+def test_more_ids_than_redis_takes_arguments_are_more_than_are_read(http: httpx.Client) -> None:
     sid, many = opened(http, {"dimension": 2, "reference": "origin"}), 350_000
     body = json.dumps({"points": [[0, 0]] * many, "ids": list(range(many))})
-    full = http.post(f"/sessions/{sid}/predict", content=body)
-    assert (full.status_code, full.json()["type"]) == (429, "/problems/rate-limited")
+    full = http.post(f"/sessions/{sid}/predict", content=body, headers={"content-type": "application/json"})
+    assert (full.status_code, full.json()["type"]) == (413, "/problems/body-too-large")
 
 
 def test_many_ids_are_asked_about_in_turn(
@@ -249,3 +249,18 @@ def test_many_ids_are_asked_about_in_turn(
     found = asyncio.run(asked())
     assert [each.status for each in found] == ["waiting", "unknown"] * 10
     assert [each.point for each in found[::2]] == [x.tobytes() for x in X]
+
+
+def test_points_that_wait_are_bounded_in_bytes(http: httpx.Client) -> None:
+    """Of 4,096 dimensions some 2,000 may wait: 64 MiB, whatever waiting_points says"""
+    sid = opened(http, {"dimension": 4096, "algorithm": "perceptron", "reference": "origin"})
+    row = "[" + ",".join(["0"] * 4096) + "]"
+
+    def ask(first: int, count: int) -> httpx.Response:
+        ids = ",".join(str(i) for i in range(first, first + count))
+        body = '{"points":[' + ",".join([row] * count) + '],"ids":[' + ids + "]}"
+        return http.post(f"/sessions/{sid}/predict", content=body, headers={"content-type": "application/json"})
+
+    answers = [ask(250 * i, 250) for i in range(9)]
+    assert [answer.status_code for answer in answers] == [200] * 8 + [429]
+    assert answers[-1].json()["limit"] == (64 << 20) // (8 * 4096 + 600)

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 from service.process.private_store import EmbeddedServer
 from service.process.serve import HEALTH_TIMEOUT
+from service.settings import Settings
 from tests.running import Running, command, service
 
 
@@ -67,6 +69,17 @@ def test_a_killed_supervisor_takes_its_workers_and_their_metrics_along(tmp_path:
             pass
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_after_a_killed_launcher_the_next_one_has_its_port_at_once(tmp_path: Path, workers: int) -> None:
+    with service(tmp_path / "data", workers=workers) as first:
+        port = str(httpx.URL(first.url).port)
+        httpx.post(f"{first.url}/sessions", json={"id": "a", "dimension": 2}).raise_for_status()
+        first.launcher.kill()
+        with service(tmp_path / "data", workers=workers, port=port) as second:
+            assert second.url == first.url
+            assert httpx.get(f"{second.url}/sessions/a").status_code == 200
+
+
 def test_the_banner_says_where_and_what_to_try(running: Running) -> None:
     assert httpx.get(f"{running.url}/docs").status_code == 200
     assert httpx.get(f"{running.url}/health/live").json() == {"status": "live"}
@@ -105,6 +118,20 @@ def test_a_setting_out_of_range_is_said(tmp_path: Path) -> None:
     assert (told.returncode, "port: " in told.stderr, "Traceback" in told.stderr) == (2, True, False)
     told = command("serve", "--data", str(tmp_path), HOROCYCLE_WORKERS="none")
     assert (told.returncode, "workers: " in told.stderr.lower(), "Traceback" in told.stderr) == (2, True, False)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://127.0.0.1:6379", "redis://127.0.0.1:port", "127.0.0.1:6379"])
+def test_what_is_no_url_of_a_store_is_no_setting(url: str) -> None:
+    with pytest.raises(ValidationError, match="no URL of a store"):
+        Settings(redis_url=url)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_store_that_is_no_url_is_said_before_anything_starts(tmp_path: Path, workers: str) -> None:
+    told = command("serve", "--port", "0", "--workers", workers, "--data", str(tmp_path / "data"), REDIS_URL="nowhere")
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr.startswith("redis_url: no URL of a store") and told.stderr.count("\n") == 1
+    assert not (tmp_path / "data").exists()
 
 
 def test_the_doctor_finds_nothing_wrong_here(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import replace
+from importlib.resources import files
 from typing import Any
 from xml.etree import ElementTree
 
@@ -16,7 +18,8 @@ from hypothesis import strategies as st
 from service import geometry as g
 from service.geometry import Array
 from service.learners import hyperboloid, perceptron, strategic
-from service.sessions.picture import AGES, CENTRE, COLOURS, ON_DARK, RADIUS, SHAPES, disk
+from service.sessions.palette import COLOURS, ON_DARK, SHAPES, shape
+from service.sessions.picture import AGES, CENTRE, RADIUS, disk
 from tests.strategies import generators, points
 from tests.streams import separable
 
@@ -161,24 +164,117 @@ def test_the_tint_of_the_positive_class_is_on_its_side(rng: np.random.Generator)
     assert (g.signed_distance(p, w, rim) > 0).all()
 
 
-def test_every_class_has_its_boundary_in_its_colour_and_at_its_reference_point() -> None:
-    rng = np.random.default_rng(1)
-    P, W = points(rng, 10, 2, 2.0), rng.normal(size=(10, 2))
-    W[4] = 0
-    picture = draw(labels=list("abcdefghij"), references=P, weights=W, **EMPTY)
-    for k in range(10):
-        d = path(picture, f"boundary-{k}")
-        if k == 4:
-            assert d is None
-            continue
+# -------------------------------------------------------------------------------------- regions
+
+
+def region_at(picture: ElementTree.Element, x: Array) -> set[int]:
+    """The classes whose region has this point: by crossings of a ray, over all polygons of the path"""
+    found = set()
+    for each in picture.iter(f"{SVG}path"):
+        if each.attrib.get("id", "").startswith("region-"):
+            inside_ = False
+            for part in each.attrib["d"][1:].rstrip("Z").split("ZM"):
+                V = polyline("M" + part)
+                a, b = V, np.roll(V, -1, axis=0)
+                crosses = (a[:, 1] > x[1]) != (b[:, 1] > x[1])
+                at = a[:, 0] + (x[1] - a[:, 1]) * (b[:, 0] - a[:, 0]) / np.where(
+                    b[:, 1] == a[:, 1], 1, b[:, 1] - a[:, 1]
+                )
+                inside_ ^= bool((crosses & (at > x[0])).sum() % 2)
+            if inside_:
+                found.add(int(each.attrib["id"][7:]))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["lift", "lift, a point a class", "hyperboloid", "hemisphere"])
+def test_a_region_is_where_its_class_has_the_largest_score(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    K, P = 7, points(rng, 7, 2, 2.0)
+    W = rng.normal(size=(K, {"hyperboloid": 3, "hemisphere": 4}.get(kind, 2)))
+    features = kind.split(",")[0]
+    reference = P if "point" in kind else P[0] if kind == "lift" else None
+    picture = draw(labels=list("abcdefg"), references=reference, weights=W, features=features, **EMPTY)
+    X = points(rng, 200, 2, 3.0)
+    if features == "hemisphere":
+        scores = g.hemisphere(X) @ W.T
+    elif features == "hyperboloid":
+        scores = np.stack([hyperboloid.score(state_of(w), X) for w in W], axis=1)
+    else:
+        scores = np.stack(
+            [
+                g.signed_distance(p, w, X)
+                for p, w in zip(np.broadcast_to(P[0] if kind == "lift" else P, (K, 2)), W, strict=True)
+            ],
+            axis=1,
+        )
+    best, checked = np.sort(scores, axis=1), 0
+    for x, row, (second, first) in zip(X, scores, best[:, -2:], strict=True):
+        if first - second > 0.1:  # not within a cell of a border
+            assert region_at(picture, x) == {int(row.argmax())}
+            checked += 1
+    assert checked > 40
+    assert path(picture, "boundary") is None
+
+
+def test_two_classes_on_hemisphere_coordinates_are_parted_by_the_circle_where_the_score_is_0() -> None:
+    for w, name in (
+        ([0.1, 1.0, 0.4, 0.0], "geodesic"),
+        ([0.1, 1.0, 0.4, 0.3], "hypercycle"),
+        ([-1.0, 0.6, -0.8, 0.5], "horocycle"),
+        ([-1.0, 0.3, 0.1, 1.2], "circle"),
+    ):
+        picture = draw(algorithm="softmax", references=None, weights=w, features="hemisphere")
+        assert f"boundary, a {name}" in said(picture)
+        d = path(picture, "boundary")
         assert d is not None
-        X, _, r = arc(d)
-        X = inside(X)
-        assert (np.abs(g.signed_distance(P[k], W[k], X)) <= reach(X, r)).all()
-        line = picture.find(f".//{SVG}path[@id='boundary-{k}']")
-        assert line is not None
-        assert line.attrib["class"].split()[0] == f"c{k % len(COLOURS)}"
-    assert "1 of the 10 boundaries" in said(picture)
+        found = re.match(rf"M({NUMBER}) ({NUMBER})a({NUMBER}) ", d)
+        assert found is not None
+        left, r = from_pixels([float(found[1]), float(found[2])]), float(found[3]) / RADIUS
+        angles = np.linspace(0, math.tau, 20_000)
+        X = left + [r, 0] + r * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        X = X[np.linalg.norm(X, axis=1) < 1]
+        assert len(X) > 20
+        gradient = 2 * np.linalg.norm(w) * (1 + 1 / r)  # of ⟨w,φ⟩, and how far the rounding of the radius moves the rim
+        assert np.abs(g.hemisphere(X) @ w).max() <= 4 * ROUNDING * gradient
+    nowhere = draw(references=None, weights=[1.0, 0.1, 0.0, 0.2], features="hemisphere")
+    assert "every point of it is called 1." in said(nowhere)
+
+
+def test_the_regions_of_a_gaussian_and_of_a_vote_are_their_decisions() -> None:
+    rng = np.random.default_rng(2)
+    labels, K = ["a", "b", "c"], 3
+    means = np.array([[0.8, 0.1], [-0.5, 0.9], [0.0, -1.1]])
+    roots = rng.normal(size=(K, 2, 2)) * 0.3 + 0.5 * np.eye(2)
+    classes = [
+        {"label": label, "count": n, "mean": m.tolist(), "covariance": (R @ R.T).tolist()}
+        for label, n, m, R in zip(labels, (30, 10, 20), means, roots, strict=True)
+    ]
+    W = rng.normal(size=(K, 4))
+    one = {"features": "tangent", "weights": None, "classes": classes, "curvature": 1.0, "labels": labels}
+    other = {"features": "hemisphere", "weights": W.tolist(), "curvature": 1.0, "labels": labels, "reference": None}
+    X = points(rng, 150, 2, 3.0)
+    V = 2 * g.log_map(np.zeros(2), X)
+    logs = []
+    for each in classes:
+        S, away = np.array(each["covariance"]), V - each["mean"]
+        logs.append(
+            math.log(each["count"]) - np.linalg.slogdet(S)[1] / 2 - np.vecdot(away, away @ np.linalg.inv(S)) / 2
+        )
+    gaussian, sphere = np.argmax(logs, axis=0), (g.hemisphere(X) @ W.T).argmax(axis=1)
+    clear = np.diff(np.sort(np.stack(logs, axis=1), axis=1)[:, -2:])[:, 0] > 0.3
+    clear &= np.diff(np.sort(g.hemisphere(X) @ W.T, axis=1)[:, -2:])[:, 0] > 0.1
+    assert clear.sum() > 60
+    cold = {**one, "classes": [{**each, "count": 0} for each in classes], "weight": 0.0}
+    shared: dict[str, Any] = {"labels": labels, "references": None, "weights": None, **EMPTY}
+    pictures = {
+        "gaussian": (draw(**shared, classes=classes), gaussian),
+        "mostly the gaussian": (draw(**shared, members=[{**one, "weight": 0.7}, {**other, "weight": 0.3}]), gaussian),
+        "a cold member": (draw(**shared, members=[cold, {**other, "weight": 0.3}]), sphere),
+    }
+    for name, (picture, expected) in pictures.items():
+        for x, k in zip(X[clear], expected[clear], strict=True):
+            assert region_at(picture, x) == {int(k)}, name
+    assert "Nothing has been learned yet" in said(draw(**shared, members=[cold]))
 
 
 # ------------------------------------------------------------------------------------ strategic
@@ -261,13 +357,53 @@ def test_marks_stand_where_the_points_are_the_newest_last(c: float) -> None:
     assert len(found) == 3
 
 
-def test_64_classes_differ_in_colour_or_shape() -> None:
-    at = np.zeros((64, 2))
-    found = marks(draw(X=at, indices=np.arange(64), labels=list(range(64)), weights=np.ones((64, 2))))
-    assert len({(each.attrib["class"], each.attrib["d"]) for each in found}) == 64
-    first = found[: len(COLOURS)]
-    assert len({each.attrib["class"] for each in first}) == len({each.attrib["d"] for each in first}) == 8
-    assert len(SHAPES) == len(COLOURS) == len(ON_DARK)
+def test_180_classes_differ_in_colour_or_shape() -> None:
+    at = np.zeros((180, 2))
+    found = marks(draw(X=at, indices=np.arange(180), labels=list(range(180)), weights=np.zeros((180, 2))))
+    assert len({(each.attrib["class"], each.attrib["d"]) for each in found}) == 180
+    assert len({each.attrib["class"] for each in found[:20]}) == len(COLOURS) == len(ON_DARK) == 20
+
+
+#: What is left of red, green and blue light to those without red, green or blue cones (Machado and others, 2009).
+EYES: dict[str, Any] = {
+    "all": np.eye(3),
+    "protanopia": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "deuteranopia": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "tritanopia": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+
+
+def oklab(linear: Array) -> Array:
+    """Where equal distances look equally far"""
+    lms = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]
+    lab = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+    return np.asarray(np.cbrt(linear @ np.transpose(lms)) @ np.transpose(lab))
+
+
+@pytest.mark.parametrize("palette", [COLOURS, ON_DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("eyes", EYES)
+def test_colours_that_look_alike_have_different_shapes(palette: tuple[str, ...], eyes: str) -> None:
+    rgb = np.array([[int(each[i : i + 2], 16) for i in (1, 3, 5)] for each in palette]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    lab = oklab(np.clip(linear @ np.transpose(EYES[eyes]), 0, 1))
+    away = np.linalg.norm(lab[:, None] - lab[None], axis=2)
+    alike = [(i, j) for i in range(20) for j in range(i) if away[i, j] < (0.07 if eyes == "all" else 0.05)]
+    assert all(shape(i) != shape(j) for i, j in alike), alike
+    assert eyes != "all" or not alike
+
+
+def test_the_page_has_the_same_colours_and_shapes() -> None:
+    script = (files("service.page") / "palette.js").read_text()
+    for name, expected in (("LIGHT", COLOURS), ("DARK", ON_DARK)):
+        listed = re.search(rf"export const {name} = (\[.*?\]);", script, re.DOTALL)
+        assert listed is not None and tuple(json.loads(listed[1])) == expected
+    corners = re.search(r"export const SHAPES = \[(.*?)\n\];", script, re.DOTALL)
+    assert corners is not None
+    lines = [line.strip().rstrip(",") for line in corners[1].strip().splitlines()]
+    assert len(lines) == len(SHAPES)
+    for line, expected_shape in zip(lines, SHAPES, strict=True):
+        if line.startswith("["):  # the plus is computed
+            assert [tuple(each) for each in json.loads(line)] == [tuple(map(float, each)) for each in expected_shape]
 
 
 # --------------------------------------------------------------------------- other dimensions
@@ -387,9 +523,23 @@ def test_no_text_breaks_the_document(text: str) -> None:
     assert sum(cleaned[:10] in each for each in texts) >= 4
 
 
-def test_long_names_are_cut_and_many_classes_counted_together() -> None:
-    picture = draw(labels=["long " * 100, "長" * 100], title="x" * 1000)
+def test_long_names_are_cut_and_told_in_full_on_hover_and_many_classes_counted_together() -> None:
+    labels = ["long " * 100, "長" * 100]
+    picture = draw(labels=labels, title="x" * 1000)
     assert max(len(each.text or "") for each in picture.iter(f"{SVG}text")) < 60
+    assert {*labels, "x" * 1000} <= {each.text for each in picture.iter(f"{SVG}title")}
+    for title in ("W" * 64, "M" * 64, "x" * 64, "0-_" * 21):  # no letter is wider than an em; capitals are 0.95
+        [name] = [
+            each.text or "" for each in draw(title=title).iter(f"{SVG}text") if each.attrib.get("class") == "name"
+        ]
+        widths = {"W": 0.95, "M": 0.9, "x": 0.6, "0": 0.64, "-": 0.4, "_": 0.52, "…": 1.0}
+        assert sum(18 * widths[letter] for letter in name) <= 976 - 696
+
+
+def test_it_scales_to_what_it_is_put_into() -> None:
+    picture = draw()
+    assert "width" not in picture.attrib and "height" not in picture.attrib
+    assert picture.attrib["viewBox"].startswith("0 0 976 ")
     many = draw(labels=list(range(100)), weights=np.ones((100, 2)), X=np.zeros((100, 2)), indices=np.arange(100))
     texts = [each.text for each in many.iter(f"{SVG}text")]
     assert "and 89 more" in texts

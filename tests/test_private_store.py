@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 import redis
 
 from service.errors import DataFolderInUse, ServerFailed, ServerNotFound
-from service.process.private_store import EmbeddedServer, find_server
+from service.process.private_store import EmbeddedServer, Program, find_server
 
 LIMIT = 60  # seconds a test may take
 ROOT = Path(__file__).parent.parent
@@ -383,3 +384,80 @@ def test_the_wheel_comes_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     version = subprocess.run([find_server(), "--version"], capture_output=True, check=True).stdout
     assert b"server v=" in version
+
+
+def stranger(folder: Path, told: str) -> Path:
+    """A redis-server that says this of itself, and runs nothing"""
+    program = folder / "redis-server"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{told}" && exit 0\nexit 7\n')
+    program.chmod(0o755)
+    return program
+
+
+def test_a_server_that_appears_on_path_does_not_get_the_data_of_another(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedServer(data) as server:
+        call(server.url, "SET", "written", "by the wheel")
+    program = stranger(tmp_path, "Redis server v=7.4.1 sha=0 malloc=libc bits=64 build=0")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert find_server() == program
+    for record in (True, False):  # a folder of an earlier version has no record; its data tells
+        if not record:
+            (data / "server.json").unlink()
+        with EmbeddedServer(data) as server:
+            assert call(server.url, "GET", "written") == "by the wheel"
+
+
+@pytest.mark.parametrize("writer", [("Valkey", "99.0.0"), ("Redis", "8.0.1")])
+def test_data_that_no_server_here_reads_is_refused_and_not_changed(data: Path, writer: tuple[str, str]) -> None:
+    with EmbeddedServer(data) as server:
+        call(server.url, "SET", "kept", "yes")
+    (data / "server.json").write_text(json.dumps({"name": writer[0], "version": writer[1]}))
+    before = {path: path.read_bytes() for path in data.glob("appendonlydir/*")}
+    with pytest.raises(ServerFailed, match=rf"was written by {writer[0]} {writer[1]}.*Nothing was changed"):
+        EmbeddedServer(data).start()
+    assert {path: path.read_bytes() for path in data.glob("appendonlydir/*")} == before
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "reads"),
+    [
+        (("Valkey", "9.0.1"), ("Valkey", "9.0.0"), True),
+        (("Valkey", "8.1.0"), ("Valkey", "9.0.0"), False),
+        (("Valkey", "9.0.1"), ("Redis", "7.2.4"), True),
+        (("Valkey", "9.0.1"), ("Redis", "7.4.0"), False),
+        (("Redis", "7.4.0"), ("Valkey", "7.2.5"), False),
+        (("Redis", "10.0.0"), ("Redis", "9.1.0"), True),
+    ],
+)
+def test_which_server_reads_whose_data(reader: tuple[str, str], writer: tuple[str, str], reads: bool) -> None:
+    assert Program(*reader).reads(Program(*writer)) is reads
+
+
+def test_a_damaged_file_is_not_repaired_and_no_repair_is_advised(data: Path) -> None:
+    with EmbeddedServer(data) as server:
+        call(server.url, "SET", "kept", "yes")
+    [log] = data.glob("appendonlydir/*.incr.aof")
+    log.write_bytes(b"*3\r\n$3\r\nSET\r\nrubbish" + log.read_bytes())
+    before = log.read_bytes()
+    with pytest.raises(ServerFailed) as told:
+        EmbeddedServer(data).start()
+    assert "Nothing was changed" in told.value.detail and "--fix" not in told.value.detail
+    assert log.read_bytes() == before
+
+
+def test_a_folder_that_was_there_becomes_private(data: Path) -> None:
+    (data / "appendonlydir").mkdir(parents=True)
+    for folder in (data, data / "appendonlydir"):
+        folder.chmod(0o755)
+    before = os.umask(0o022)
+    try:
+        with EmbeddedServer(data) as server:
+            call(server.url, "SET", "a", "secret")
+            files = [data, *data.rglob("*")]
+            assert {path.name for path in files} >= {"appendonlydir", "server.sock", "server.log"}
+            shared = [path for path in files if path.parent.name == "appendonlydir" or path.is_dir()]
+            assert [path for path in shared if path.stat().st_mode & 0o077] == []
+    finally:
+        os.umask(before)

@@ -11,6 +11,7 @@ import pytest
 
 from service import errors
 from service.api.problems import RETRY_LATER, STATUS, problem, respond
+from service.api.remedies import REMEDIES
 from service.errors import HorocycleError, LaunchError, slug
 
 #: As the contract (FAULTS.md and API.md) spells them, and those that it leaves to us.
@@ -38,12 +39,17 @@ CONTRACT = {
     "key-reused": 422,
     "stale-model": 412,
     "binary-only": 422,
+    "unauthenticated": 401,
+    "session-quota": 429,
+    "answer-too-large": 422,
+    "unknown-host": 421,
+    "cross-site": 403,
 }
 OURS = {
     **{"invalid-request": 422, "invalid-parameter": 422, "unknown-route": 404, "method-not-allowed": 405},
     **{"id-reused": 422, "invalid-snapshot": 422, "empty-class": 422, "too-many-points": 422, "not-separable": 422},
     **{"unknown-fit": 404, "fit-not-ready": 409, "fit-failed": 409, "session-replaying": 409, "log-trimmed": 410},
-    **{"not-converged": 422},
+    **{"not-converged": 422, "scope-missing": 403, "internal-error": 500},
 }
 #: What an argument of an error may be called with, by its annotation
 SAMPLES: dict[str, Any] = {"int": 7, "int | None": None, "float": float("nan"), "str": 'é\0"\n', "object": {1: [2**70]}}
@@ -93,6 +99,10 @@ def test_every_problem_is_json(kind: type[HorocycleError]) -> None:
     assert ("retry-after" in answer.headers) == (kind in RETRY_LATER) == (STATUS[kind] in (429, 503))
 
 
+def test_an_integer_that_json_readers_cannot_hold_is_text() -> None:
+    assert json.loads(bytes(respond(errors.DimensionMismatch(2, 10**20)).body))["got"] == "100000000000000000000"
+
+
 def test_members_name_the_fault() -> None:
     assert problem(errors.PointOutsideBall(3, 1.5, 0.99)) == {
         "type": "/problems/point-outside-ball",
@@ -107,3 +117,7 @@ def test_members_name_the_fault() -> None:
 
 def test_a_stale_model_comes_with_the_new_tag() -> None:
     assert respond(errors.StaleModel(12)).headers["etag"] == '"12"'
+
+
+def test_every_problem_has_a_remedy() -> None:
+    assert {slug(kind) for kind in STATUS} <= set(REMEDIES)

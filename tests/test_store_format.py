@@ -146,3 +146,24 @@ def test_a_store_that_does_not_answer_yet_is_waited_for_by_requests(tmp_path: Pa
             process.terminate()
         _, told = process.communicate(timeout=20)
     assert "the format of the store was not checked" in told
+
+
+def test_a_store_of_another_format_that_answers_late_ends_the_service(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with EmbeddedServer(data) as server, connect(server.url, 5.0) as client:
+        client.zadd(*OLD)
+    with subprocess.Popen(
+        [sys.executable, "-m", "service", "serve", "--port", "0"],
+        env={**os.environ, "REDIS_URL": f"unix://{data}/server.sock", "HOROCYCLE_FIT_WORKERS": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None and "Horocycle on" in process.stdout.readline()
+            with EmbeddedServer(data):
+                assert process.wait(30) == 1
+        finally:
+            process.kill()
+        _, told = process.communicate(timeout=20)
+    assert told.endswith(OldFormat("the store at REDIS_URL", "1", FORMAT).detail + "\n")

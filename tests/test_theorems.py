@@ -338,19 +338,49 @@ def test_points_that_did_not_answer_this_classifier_are_no_evidence() -> None:
     assert np.isinf(state.evidence).all()
 
 
+def stays(state: strategic.State, below: float, aside: float = 0.0) -> strategic.State:
+    """An agent that answers this classifier and stays so far below its threshold"""
+    x = g.exp_map(ORIGIN, [(state.alpha - below) / 2, aside])
+    return strategic.observe(state, x, -1, until_change=True).state
+
+
+def estimating(budget: float) -> strategic.State:
+    return strategic.observe(strategic.init(ORIGIN, budget=budget, estimate=True), [[-0.5, 0.0]], [-1]).state
+
+
 def test_two_irrational_agents_do_not_corrupt_the_estimate_and_the_evidence_is_kept() -> None:
     """Two agents stay 0.01 below the threshold although their budget is 0.5: α moves with the third"""
-    state = strategic.observe(strategic.init(ORIGIN, budget=1.0, estimate=True), [[-0.5, 0.0]], [-1]).state
-
-    def stays(below: float, state: strategic.State) -> strategic.State:
-        x = g.exp_map(ORIGIN, [(state.alpha - below) / 2, 0.0])
-        return strategic.observe(state, x, -1, until_change=True).state
-
-    state = stays(0.01, stays(0.01, state))
+    state = stays(stays(estimating(1.0), 0.01), 0.011)
     assert state.alpha == 1.0
-    state = stays(0.6, state)
+    state = stays(state, 0.6)
     assert state.alpha == pytest.approx(0.6, rel=1e-8)
-    assert state.evidence == pytest.approx([0.01, 0.01, 0.6], rel=1e-6)
+    assert np.sort(state.evidence)[:3] == pytest.approx([0.01, 0.011, 0.6], rel=1e-6)
+
+
+def test_an_agent_counts_once() -> None:
+    state = estimating(1.0)
+    for _ in range(20):
+        state = stays(state, 0.3)
+    assert (state.alpha, state.newer, state.jumps) == (1.0, 1, 0)
+
+
+def test_a_few_posts_do_not_take_an_estimate_down_for_good() -> None:
+    """Who stays a hair below the threshold halves it, a post each; rational agents then outvote or outlive that"""
+    rng, truth, state = np.random.default_rng(0), 0.5, estimating(4.0)
+    for i in range(3):
+        state = stays(state, 1e-6, 0.1 + 0.01 * i)
+    assert (state.alpha, state.jumps) == (2.0, 1)
+    for _ in range(strategic.SHARE):
+        before, state = state.alpha, stays(state, truth + rng.exponential(), rng.uniform(0, 1))
+        assert state.alpha >= min(before, truth)
+    assert truth <= state.alpha <= 1.1 * truth  # outvoted: four are needed by now
+    for i in range(60):
+        state = stays(state, state.alpha * 1e-6, 0.1 + 0.01 * i)
+    assert state.alpha < 1e-6 and state.jumps > 10
+    for _ in range(2 * strategic.STAYS):
+        state = stays(state, truth + rng.exponential(), rng.uniform(0, 1))
+    assert truth <= state.alpha <= 1.1 * truth  # expired
+    assert state.alpha <= state.cap == 4.0
 
 
 def test_an_agent_that_could_not_move_within_the_ball_is_no_evidence() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Mapping
 from hashlib import sha256
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.formats import JSON, load_json, media_type
 from service.api.problems import respond
+from service.api.writing import offload
 from service.errors import BodyTooLarge, InvalidRequest
 
 IdempotencyKey = Annotated[str | None, Header(description="the same key and body again changes nothing more")]
@@ -33,6 +35,11 @@ def idempotency_key(headers: Mapping[str, str]) -> str | None:
     return key
 
 
+#: How a body begins that brings a snapshot along: what else it may have is short, so this is in its first bytes.
+IMPORT = re.compile(rb'\s*\{(?:\s*"(?:id|name)"\s*:\s*(?:"(?:[^"\\]|\\.)*"|null)\s*,)*\s*"snapshot"\s*:\s*\{')
+BEGINNING = 4096
+
+
 class BodyLimit:
     """`limit` is that of any body; only those that bring points along, a snapshot's and a fit's, may have `large`."""
 
@@ -44,22 +51,23 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         parts: list[Message] = []
-        size, more, imports = 0, True, scope["path"] == "/sessions"
-        fits = scope["path"].endswith("/fits")
-        limit = max(self._large, self._limit) if imports or fits else self._limit
+        size, more, begun = 0, True, b""
+        limit = max(self._large, self._limit) if scope["path"].endswith("/fits") else self._limit
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return
-            size += len(message.get("body", b""))
+            part = message.get("body", b"")
+            size += len(part)
+            if scope["path"] == "/sessions" and len(begun) < BEGINNING:
+                begun += part[:BEGINNING]
+                if IMPORT.match(begun):
+                    limit = max(self._large, self._limit)
             if size > limit:
                 await respond(BodyTooLarge(limit))(scope, receive, send)
                 return
             parts.append(message)
             more = message.get("more_body", False)
-        if imports and size > self._limit and b'"snapshot"' not in b"".join(part.get("body", b"") for part in parts):
-            await respond(BodyTooLarge(self._limit))(scope, receive, send)
-            return
         waiting = iter(parts)
 
         async def again() -> Message:
@@ -78,7 +86,8 @@ class JsonRoute(APIRoute):
             if self.body_field is not None:
                 media_type(request.headers.get("content-type"), request.headers.get("content-encoding"), (JSON,))
                 request = _Read(request.scope, request.receive)
-                request.value = load_json(await request.body())
+                body = await request.body()
+                request.value = await offload(len(body), load_json, body)
             return await handle(request)
 
         return read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,11 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import telemetry
+from service.api.demos import Demos
 from service.batch.classifier import Classifier
 from service.errors import RateLimited
 from service.fits.fork import Forker
 from service.ingest import Ingest
 from service.settings import Settings
+from service.store.api_keys import ApiKey, ApiKeys
 from service.store.connection import Connection
 from service.store.fit_queue import FitQueue
 from service.store.follower import Follower
@@ -32,18 +35,24 @@ class Streams:
     limit: int
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     open: int = 0
+    of_keys: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def one(self, key: ApiKey | None = None) -> Iterator[None]:
         """A place among them, if there is one left"""
         if self.open >= self.limit:
             raise RateLimited(f"{self.open} streams are open in this worker already", limit=self.limit)
+        whose, most = ("", None) if key is None else (key.id, key.limits.get("streams"))
+        if most and self.of_keys[whose] >= most:
+            raise RateLimited(f"this key has {most} event streams open in this worker already", limit=most)
         self.open += 1
+        self.of_keys[whose] += 1
         telemetry.streams.inc()
         try:
             yield
         finally:
             self.open -= 1
+            self.of_keys[whose] -= 1
             telemetry.streams.dec()
 
 
@@ -59,8 +68,10 @@ class Context:
     follower: Follower
     ingest: Ingest
     streams: Streams
+    keys: ApiKeys
     producers: dict[tuple[str, str | None], Any] = field(default_factory=dict)  # their newest connections here
     classifiers: dict[tuple[str, str], Classifier] = field(default_factory=dict)  # of fits, at hand
+    demos: Demos = field(default_factory=Demos)
 
 
 def context(request: Request) -> Context:

@@ -17,6 +17,7 @@ from fastapi import APIRouter, Header, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from service.api.admission import key_in
 from service.api.context import Context, context, stamp
 from service.errors import SessionGone, StoreUnavailable, UnknownSession
 from service.sessions.events import event
@@ -46,7 +47,7 @@ async def events(
     model; `end` when the session is gone. Comments keep the connection open."""
     here = context(request)
     with ExitStack() as place:
-        place.enter_context(here.streams.one())
+        place.enter_context(here.streams.one(key_in(request.scope)))
         loaded = await here.store.load(id)
         place.enter_context(here.follower.following(id, loaded.newest))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

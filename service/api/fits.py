@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from service.api.bodies import IdempotencyKey, JsonRoute, once
 from service.api.bodies import idempotency_key as key_of
 from service.api.context import Context, context, stamp
-from service.api.formats import JSON, NPY, RAW, load_json, media_type, read_labelled
+from service.api.formats import JSON, NPY, RAW, READING, load_json, media_type, read_labelled, reading
 from service.api.schemas import Fit, FitList, FitRequest, Promote, Promoted
 from service.batch.classifier import Classifier
-from service.errors import InvalidRequest, MalformedBody, UnknownField
+from service.errors import InvalidRequest, MalformedBody, UnknownField, outer
 from service.sessions import recipes, rows
 from service.sessions.changes import with_promotion
 from service.sessions.promotion import agreement
@@ -46,20 +46,25 @@ async def ask(
     the body is empty or holds points, as query parameters. A job: look at it until it is done, then
     `predict?model={fit}`."""
     here, key = context(request), key_of(request.headers)
-    kind = media_type(request.headers.get("content-type"), request.headers.get("content-encoding"), (JSON, NPY, RAW))
-    body, loaded = await request.body(), await here.ingest.current(id)
+    body, given = await request.body(), request.headers.get("content-type")
+    kind = media_type(given if given or body else JSON, request.headers.get("content-encoding"), (JSON, NPY, RAW))
+    loaded = await here.ingest.current(id)
     spec = loaded.spec
     told = kind == JSON and body != b""
+    how = reading({name: value for name, value in request.query_params.items() if name in READING})
     if told and (beside := next(iter(request.query_params), None)):
         raise InvalidRequest("fields come in a JSON body or in the query, not in both", parameter=beside)
     fields = recipes.resolved(_asked(load_json(body) if told else _query(request)).model_dump(), loaded)
-    fit, mark = name_of(key), await asyncio.to_thread(_fingerprint, fields, kind, body)
-    response.headers["Location"] = f"/sessions/{id}/fits/{fit}"
+    own = b"" if kind == JSON else body
+    fit, mark = name_of(key), await asyncio.to_thread(_fingerprint, fields, f"{how}{kind}", own)
+    response.headers["Location"] = f"/sessions/{outer(id)}/fits/{fit}"
     if key is not None and await here.fits.known(id, fit, mark):
         response.headers["Idempotency-Replayed"] = "true"
         return await here.fits.look(id, fit)
     points = (
-        await here.log.retained(loaded) if kind == JSON else await asyncio.to_thread(read_labelled, body, kind, spec)
+        await here.log.retained(loaded)
+        if kind == JSON
+        else await asyncio.to_thread(read_labelled, body, kind, spec, how)
     )
     job = recipes.job(fields, loaded, points, here.settings.fit_points)
     if not await here.fits.submit(id, fit, mark, job, rows.pack(points), ttl=spec.ttl_seconds or 0):
@@ -129,8 +134,10 @@ def _query(request: Request) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name in request.query_params:
         values = request.query_params.getlist(name)
+        if name in READING:
+            continue
         if name not in FitRequest.model_fields:
-            raise UnknownField(name[:100], ", ".join(FitRequest.model_fields))
+            raise UnknownField(name[:100], ", ".join((*FitRequest.model_fields, *READING)))
         if name == "reference" and not values[-1].isalpha():
             try:
                 rows = [[float(x) for x in value.split(",")] for value in values]
@@ -150,5 +157,4 @@ def _query(request: Request) -> dict[str, Any]:
 
 def _fingerprint(fields: dict[str, Any], kind: str, body: bytes) -> bytes:
     """What a key belongs to: what was asked for, and the points if it brought them along"""
-    asked = f"{kind} {json.dumps(fields, sort_keys=True)} ".encode()
-    return sha256(asked + (b"" if kind == JSON else body)).digest()[:16]
+    return sha256(f"{kind} {json.dumps(fields, sort_keys=True)} ".encode() + body).digest()[:16]

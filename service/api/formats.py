@@ -2,8 +2,11 @@
 
     application/json           {"points": [[…], …], "labels": […]} or {"point": […], "label": …}
     application/x-ndjson       {"point": […], "label": …} a line
-    application/x-npy          NumPy's own file: rows of float64, the coordinates, then (observe) the label's index
-    application/octet-stream   the same rows, little-endian, without a header
+    application/x-npy          NumPy's own file: rows of float64 or float32, the coordinates, then (observe) the label's
+                               index, or with ?label=value the label itself
+    application/octet-stream   the same rows, little-endian float64, without a header
+
+Coordinates may be those of another model (?coordinates=), and points beyond the limit may be clipped (?outside=clip).
 
 orjson reads JSON. It refuses NaN, 1e400 and lone surrogates; then Python's slower reader finds out which it was.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 import reprlib
 import sys
 from array import array
@@ -25,7 +29,10 @@ import orjson
 from numpy.typing import NDArray
 
 from service.api import fast_json
+from service.api.label_values import ambiguous, brief, indices_of, indices_of_column
+from service.coordinates import AS_THEY_ARE, Placing, place, placing
 from service.errors import (
+    BodyTooLarge,
     DimensionMismatch,
     EmptyBatch,
     InvalidRequest,
@@ -34,7 +41,6 @@ from service.errors import (
     NonFinite,
     NotANumber,
     UnknownField,
-    UnknownLabel,
     UnsupportedMediaType,
 )
 from service.geometry import Array, require_ball
@@ -49,6 +55,14 @@ FORMATS = (JSON, NDJSON, NPY, RAW)
 #: One point of fewer numbers is in the ball for sure if its sum of squares, added in any order, is below the limit by
 #: more than the rounding of two such sums, 2·FEW·ε: found without NumPy, which takes longer for so few.
 FEW, SURE = 16, 1 - 2 * 16 * sys.float_info.epsilon
+TEXT = (JSON, NDJSON)
+#: Of a JSON body: values; and lists and objects, each of which is an object to Python. Counted before it is parsed: a
+#: parser makes them all in one call, during which nobody else is served.
+VALUES, LISTS = 1 << 20, 100_000
+#: Bytes of a body that is read a second time, by Python's slower reader, to say what is wrong.
+EXPLAINED = 1 << 20
+#: Bytes of NDJSON that are parsed in one call.
+LINES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,23 @@ class Question:
 
     X: Array
     ids: tuple[str, ...] = ()
+    clipped: int = 0  # points that were moved to the radius limit, as was allowed
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a body is to be read, where it can be read in several ways"""
+
+    placing: Placing = AS_THEY_ARE
+    label: str | None = None  # the last column of binary rows: index (the default) or value
+
+    def __str__(self) -> str:
+        return "" if self == PLAIN else f"{self.placing.coordinates} {self.placing.outside} {self.label} "
+
+
+PLAIN = Reading()
+#: The parameters that say it
+READING = ("coordinates", "outside", "label")
 
 
 @dataclass(frozen=True)
@@ -66,35 +97,50 @@ class LateLabels:
 
 
 def media_type(header: str | None, encoding: str | None, known: tuple[str, ...] = FORMATS) -> str:
-    """The type of a body; no header means JSON."""
+    """The type of a body. It has to be said: a web page may send text, or a form, to wherever it likes."""
     if encoding not in (None, "", "identity"):
         raise UnsupportedMediaType(f"bodies come as they are, not encoded with {encoding!r}", encoding=encoding)
-    kind = JSON if not header else header.split(";", 1)[0].strip().lower()
+    if not header:
+        raise UnsupportedMediaType(f"a body needs its Content-Type; known are {', '.join(known)}")
+    kind = header.split(";", 1)[0].strip().lower()
     if kind not in known:
         raise UnsupportedMediaType(f"{kind!r} is not read here; known are {', '.join(known)}", got=kind)
     return kind
 
 
-def read_labelled(body: bytes, kind: str, spec: Spec) -> Batch:
+def reading(query: dict[str, str]) -> Reading:
+    """What the parameters of a request say about its body"""
+    label = query.get("label")
+    if label not in (None, "index", "value"):
+        raise InvalidRequest(f"label is {label!r}; it may be index or value", parameter="label")
+    return Reading(placing(query), label)
+
+
+def read_labelled(body: bytes, kind: str, spec: Spec, how: Reading = PLAIN) -> Batch:
     """The points and labels of an observe"""
-    if kind in (RAW, NPY):
-        rows = _rows(body, kind, spec.dimension + 1)
-        X = require_ball(np.ascontiguousarray(rows[:, :-1]), spec.dimension, c=spec.curvature)
-        return Batch(X, _raw_labels(rows[:, -1], spec), packed=body if kind == RAW else None)
-    if kind == JSON and len(body) < fast_json.WORTH_IT:
+    if kind == JSON and len(body) < fast_json.WORTH_IT and how.placing == AS_THEY_ARE:
         if (small := _small(body, spec)) is not None:
             return small
-    elif kind == JSON and (found := fast_json.read(body, spec.dimension, labelled=True)):
-        X, labels = found
-        return Batch(require_ball(X, spec.dimension, c=spec.curvature), _labels(labels, spec))
+    width = how.placing.width(spec.dimension)
+    if kind in (RAW, NPY):
+        rows = _rows(body, kind, width + 1)
+        X, clipped = _placed(np.ascontiguousarray(rows[:, :-1]), spec, how.placing)
+        indices = indices_of_column(rows[:, -1], spec, how.label)
+        unclear = how.label is None and ambiguous(rows[:, -1], spec)
+        packed = body if kind == RAW and how.placing == AS_THEY_ARE and how.label != "value" else None
+        return Batch(X, indices, packed=packed, clipped=clipped, ambiguous=unclear)
+    if kind == JSON and body.count(b",") < VALUES and (found := fast_json.read(body, width, labelled=True)):
+        X, clipped = _placed(found[0], spec, how.placing)
+        return Batch(X, indices_of(found[1], spec), clipped=clipped)
     columns = _columns(body, kind, {"point": "points", "label": "labels", "truth": "truth"})
-    X = _points(_given(columns, "points", "point"), spec)
+    X, clipped = _points(_given(columns, "points", "point"), spec, how.placing)
     labels, truth = _given(columns, "labels", "label"), columns.get("truth")
     if len(labels) != len(X):
         raise LengthMismatch(points=len(X), labels=len(labels))
     if truth is not None and len(truth) != len(X):
         raise LengthMismatch(points=len(X), labels=len(truth), what="true points")
-    return Batch(X, _labels(labels, spec), None if truth is None else _points(truth, spec))
+    true = None if truth is None else _points(truth, spec, how.placing)[0]
+    return Batch(X, indices_of(labels, spec), true, clipped=clipped)
 
 
 def _small(body: bytes, spec: Spec) -> Batch | None:
@@ -108,7 +154,7 @@ def _small(body: bytes, spec: Spec) -> Batch | None:
         else:
             return None
         d, index = spec.dimension, spec.index
-        good = {*map(type, labels)} <= {int, str} and {*map(len, points)} == {d}
+        good = {*map(type, labels)} <= spec.label_types and {*map(len, points)} == {d}
         if not good or not {*map(type, chain.from_iterable(points))} <= {float, int}:
             return None
         numbers = array("d", [x for point, label in zip(points, labels, strict=True) for x in (*point, index[label])])
@@ -124,18 +170,21 @@ def _small(body: bytes, spec: Spec) -> Batch | None:
     return Batch(X, rows[:, -1].astype(np.int64), packed=numbers.tobytes())
 
 
-def read_points(body: bytes, kind: str, spec: Spec) -> Question:
+def read_points(body: bytes, kind: str, spec: Spec, how: Placing = AS_THEY_ARE) -> Question:
     """The points of a predict"""
+    width = how.width(spec.dimension)
     if kind in (RAW, NPY):
-        rows = np.ascontiguousarray(_rows(body, kind, spec.dimension))
-        return Question(require_ball(rows, spec.dimension, c=spec.curvature))
-    if kind == JSON and (found := fast_json.read(body, spec.dimension, labelled=False)):
-        return Question(require_ball(found[0], spec.dimension, c=spec.curvature))
+        X, clipped = _placed(np.ascontiguousarray(_rows(body, kind, width)), spec, how)
+        return Question(X, clipped=clipped)
+    if kind == JSON and body.count(b",") < VALUES and (found := fast_json.read(body, width, labelled=False)):
+        X, clipped = _placed(found[0], spec, how)
+        return Question(X, clipped=clipped)
     columns = _columns(body, kind, {"point": "points", "id": "ids"})
-    X, ids = _points(_given(columns, "points", "point"), spec), _ids(columns.get("ids"))
+    X, clipped = _points(_given(columns, "points", "point"), spec, how)
+    ids = _ids(columns.get("ids"))
     if ids and len(ids) != len(X):
         raise LengthMismatch(points=len(X), labels=len(ids), what="ids")
-    return Question(X, ids)
+    return Question(X, ids, clipped)
 
 
 def read_labels(body: bytes, kind: str, spec: Spec) -> LateLabels:
@@ -146,10 +195,10 @@ def read_labels(body: bytes, kind: str, spec: Spec) -> LateLabels:
         raise EmptyBatch
     if len(labels) != len(ids):
         raise LengthMismatch(points=len(ids), labels=len(labels), of="ids")
-    return LateLabels(ids, _labels(labels, spec))
+    return LateLabels(ids, indices_of(labels, spec))
 
 
-def read_query(values: list[str], spec: Spec) -> Array:
+def read_query(values: list[str], spec: Spec, how: Placing = AS_THEY_ARE) -> Question:
     """?x=0.1,-0.2, once or more"""
     if not values:
         raise InvalidRequest("a point is asked for as ?x=0.1,-0.2; there is no x", parameter="x")
@@ -159,7 +208,8 @@ def read_query(values: list[str], spec: Spec) -> Array:
             rows.append([_float(part) for part in value.split(",")])
         except ValueError:
             raise NotANumber(f"x {index} is {value!r}, not numbers with commas between", index, value) from None
-    return _points(rows, spec)
+    X, clipped = _points(rows, spec, how)
+    return Question(X, clipped=clipped)
 
 
 def _float(text: str) -> float:
@@ -171,16 +221,46 @@ def _float(text: str) -> float:
 
 def load_json(body: bytes) -> Any:
     """JSON, with non-finite numbers let through for those behind to name"""
+    require_modest(body)
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         first = error
+    if len(body) > EXPLAINED:
+        _name_non_finite(body, first.pos)
+        raise MalformedBody(f"the body is not JSON: {first}") from first
     try:
         value = json.loads(body.decode("utf-8"))
-        json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone surrogate is no character
+        if SURROGATE.search(body):
+            json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone one is no character
     except (ValueError, RecursionError) as error:
         raise MalformedBody(f"the body is not JSON: {first}") from error
     return value
+
+
+def require_modest(body: bytes) -> None:
+    """Raise if a parser would make more of this body than it should"""
+    if len(body) <= LISTS:
+        return
+    if body.count(b",") >= VALUES:
+        raise BodyTooLarge(VALUES, "values", "; send fewer at once, or as application/octet-stream")
+    if body.count(b"[") + body.count(b"{") > LISTS:
+        why = ", and is not rows of numbers and labels alone; send fewer points at once to hear what is wrong"
+        raise BodyTooLarge(LISTS, "lists", why)
+
+
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+NON_FINITE = re.compile(rb"-?(NaN|Infinity|\d[\d.]*[eE]\+?\d{3})")
+
+
+def _name_non_finite(body: bytes, at: int) -> None:
+    """What stopped the parser may be a number that is none; then the row is counted by its brackets"""
+    at -= body[at - 1 : at] == b"-"
+    if found := NON_FINITE.match(body, at):
+        row = body.count(b"[", max(body.find(b'"points"'), 0), at) - 2
+        raise NonFinite(
+            max(row, 0), math.nan if found[1] == b"NaN" else -math.inf if found[0][:1] == b"-" else math.inf
+        )
 
 
 def _columns(body: bytes, kind: str, names: dict[str, str]) -> dict[str, list[Any]]:
@@ -212,12 +292,20 @@ def _lines(body: bytes, names: dict[str, str]) -> dict[str, list[Any]]:
     if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
         index = next(i for i, line in enumerate(lines) if line[:1] != b"{" or line[-1:] != b"}")
         raise MalformedBody(f"line {index} is not a JSON object", index=index)
-    messages = load_json(b"[" + b",".join(lines) + b"]")
+    messages, some, size = list[Any](), list[bytes](), 0
+    for line in lines:  # in pieces, for the sake of those who wait
+        some.append(line)
+        size += len(line)
+        if size > LINES:
+            messages += load_json(b"[" + b",".join(some) + b"]")
+            some, size = [], 0
+    if some:
+        messages += load_json(b"[" + b",".join(some) + b"]")
     if len(messages) != len(lines):
         raise MalformedBody(f"{len(lines)} lines hold {len(messages)} objects; one a line, please")
     columns: dict[str, list[Any]] = {many: [] for many in names.values()}
-    for message in messages:
-        _object(message, set(names))
+    for index, message in enumerate(messages):
+        _object(message, set(names), index)
         for one, many in names.items():
             if one in message:
                 columns[many].append(message[one])
@@ -228,12 +316,12 @@ def _lines(body: bytes, names: dict[str, str]) -> dict[str, list[Any]]:
     return {many: values for many, values in columns.items() if values}
 
 
-def _object(message: Any, allowed: set[str]) -> dict[str, Any]:
+def _object(message: Any, allowed: set[str], line: int | None = None) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise InvalidRequest(f"the body is a JSON {type(message).__name__}, not an object")
     for field in message:
         if field not in allowed:
-            raise UnknownField(field[:100], ", ".join(sorted(allowed)))
+            raise UnknownField(field[:100], ", ".join(sorted(allowed)), line)
     return message
 
 
@@ -261,11 +349,19 @@ def _ids(values: list[Any] | None) -> tuple[str, ...]:
     return ids
 
 
-def _points(points: list[Any], spec: Spec) -> Array:
+def _placed(X: Array, spec: Spec, how: Placing) -> tuple[Array, int]:
+    """Points of the session's ball, and how many were clipped"""
+    if how == AS_THEY_ARE:
+        return require_ball(X, spec.dimension, c=spec.curvature), 0
+    return place(X, spec.dimension, spec.curvature, how)
+
+
+def _points(points: list[Any], spec: Spec, how: Placing = AS_THEY_ARE) -> tuple[Array, int]:
     if not points:
         raise EmptyBatch
-    X = _quickly(points, spec.dimension)
-    return require_ball(_slowly(points, spec) if X is None else X, spec.dimension, c=spec.curvature)
+    width = how.width(spec.dimension)
+    X = _quickly(points, width)
+    return _placed(_slowly(points, width) if X is None else X, spec, how)
 
 
 def _quickly(points: list[Any], d: int) -> Array | None:
@@ -287,38 +383,20 @@ def _no_booleans(points: list[Any], X: Array) -> bool:
     return not any(bool in map(type, points[i]) for i in suspects)
 
 
-def _slowly(points: list[Any], spec: Spec) -> Array:
+def _slowly(points: list[Any], d: int) -> Array:
     """Row by row, to name what is wrong"""
     for index, row in enumerate(points):
         if not isinstance(row, list):
-            raise NotANumber(f"point {index} is {reprlib.repr(row)}, not a list of numbers", index, _brief(row))
+            raise NotANumber(f"point {index} is {reprlib.repr(row)}, not a list of numbers", index, brief(row))
         for value in row:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 what = f"point {index} holds {reprlib.repr(value)}, which is not a number"
-                raise NotANumber(what, index, _brief(value))
+                raise NotANumber(what, index, brief(value))
             if not abs(value) <= sys.float_info.max:
                 raise NonFinite(index, math.inf if value > 0 else -math.inf if value < 0 else math.nan)
-        if len(row) != spec.dimension:
-            raise DimensionMismatch(spec.dimension, len(row), index=index)
+        if len(row) != d:
+            raise DimensionMismatch(d, len(row), index=index)
     return np.array(points, dtype=np.float64)
-
-
-def _labels(labels: list[Any], spec: Spec) -> NDArray[np.int64]:
-    """Class indices. A label is found by value and type: true is not 1."""
-    index = spec.index
-    if set(map(type, labels)) <= {int, str} and index.keys() >= set(labels):
-        return np.fromiter(map(index.__getitem__, labels), dtype=np.int64, count=len(labels))
-    for i, label in enumerate(labels):
-        if type(label) not in (int, str) or label not in index:
-            raise UnknownLabel(i, _brief(label), str(list(spec.labels))[:200])
-    raise AssertionError("unreachable: some label is unknown")
-
-
-def _brief(value: object) -> object:
-    """What an error shows of a value: not all of a long one, and not the depths of a deep one"""
-    if isinstance(value, list | dict):
-        return reprlib.repr(value)
-    return value[:100] if isinstance(value, str) else value
 
 
 def _rows(body: bytes, kind: str, columns: int) -> NDArray[np.float64]:
@@ -343,20 +421,16 @@ def _npy(body: bytes, columns: int) -> NDArray[np.float64]:
         axes = [int(n) for n in shape]
     except (ValueError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError) as error:
         raise MalformedBody("the header of the npy file is malformed") from error
-    if kind != "<f8":
-        raise NotANumber(f"the npy file holds {reprlib.repr(kind)}, not little-endian float64", value=kind)
+    if kind not in ("<f8", "<f4"):
+        what = f"the npy file holds {reprlib.repr(kind)}, not little-endian float64 or float32: save X.astype('<f8')"
+        raise NotANumber(what, value=kind)
+    if max(axes, default=0) > len(body):
+        raise MalformedBody(f"the npy file has {len(body) - start} bytes of data, less than its header says")
     if len(axes) != 2 or axes[1] != columns:
         raise DimensionMismatch(columns, axes[-1] if axes else 0, what=f"an npy file of shape {tuple(axes)[:3]}: row")
     if axes[0] == 0:
         raise EmptyBatch
-    if axes[0] < 0 or len(body) - start != 8 * axes[0] * columns:
+    if axes[0] < 0 or len(body) - start != int(kind[2]) * axes[0] * columns:
         raise MalformedBody(f"the npy file has {len(body) - start} bytes of data, not {axes[0]}×{columns} numbers")
-    return np.frombuffer(body, dtype="<f8", offset=start).reshape(axes, order="F" if fortran else "C")
-
-
-def _raw_labels(column: NDArray[np.float64], spec: Spec) -> NDArray[np.int64]:
-    good = (column >= 0) & (column < len(spec.labels)) & (column == np.floor(column))
-    if not good.all():
-        index = int(np.argmin(good))
-        raise UnknownLabel(index, float(column[index]), f"the indices 0 to {len(spec.labels) - 1}")
-    return column.astype(np.int64)
+    rows = np.frombuffer(body, dtype=kind, offset=start).reshape(axes, order="F" if fortran else "C")
+    return rows.astype(np.float64, copy=False)

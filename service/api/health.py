@@ -18,12 +18,12 @@ async def live() -> dict[str, str]:
     return {"status": "live"}
 
 
-@router.get("/health/ready", summary="The store answers, and the worker is not about to end")
+@router.get("/health/ready", summary="The store takes writes, and the worker is not about to end")
 async def ready(request: Request) -> dict[str, str]:
     here = context(request)
     if here.streams.closing.is_set():
         raise StoreUnavailable("this worker is about to end")
-    await here.connection.ping()
+    await here.connection.require_writable()
     return {"status": "ready"}
 
 

@@ -6,11 +6,13 @@ import numpy as np
 import orjson
 from starlette.types import Receive, Scope
 
+from service.api.admission import charge_points
 from service.api.bodies import idempotency_key
 from service.api.context import Context
 from service.api.formats import JSON, NDJSON, LateLabels, media_type, read_labels
 from service.api.front import headers_of, read_body
 from service.api.observe import acknowledge, answered, fingerprint, wants
+from service.api.writing import offload, require_bounded
 from service.errors import InvalidRequest, UnknownLabel
 from service.sessions import rows
 from service.sessions.requests import Answer, Request
@@ -23,13 +25,15 @@ async def labels(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, 
     columns, probabilities = wants(scope["query_string"])
     if headers.get("if-match") is not None:
         raise InvalidRequest("late labels answer no particular classifier: leave If-Match out", header="If-Match")
-    body = await read_body(headers, receive, here.settings.body_limit)
+    body = await read_body(headers, receive, kind, here.settings)
     spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
     try:
-        late = read_labels(body, kind, spec)
+        late = await offload(len(body), read_labels, body, kind, spec)
     except UnknownLabel:  # it may have been added by another worker
         spec = (await here.ingest.current(sid)).spec
-        late = read_labels(body, kind, spec)
+        late = await offload(len(body), read_labels, body, kind, spec)
+    require_bounded(spec, len(late.ids), columns=columns, instead="ask with ?reply=summary, or send fewer at once")
+    await charge_points(here, scope, len(late.ids))
     key = idempotency_key(headers)
     request = Request(
         rows.empty(spec.dimension),
@@ -41,7 +45,7 @@ async def labels(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, 
         late=late.indices,
     )
     answer = await here.ingest.observe(sid, request)
-    return labelled(spec, late, answer), await acknowledge(here, answer)
+    return await offload(len(body), labelled, spec, late, answer), await acknowledge(here, answer)
 
 
 def labelled(spec: Spec, late: LateLabels, answer: Answer) -> bytes:

@@ -13,15 +13,17 @@ from starlette.concurrency import run_in_threadpool
 from service.api.context import context, stamp
 from service.api.formats import JSON, NDJSON, NPY
 from service.api.schemas import LogPage, Model
+from service.api.writing import dump, offload
 from service.errors import InvalidParameter, LogTrimmed
 from service.sessions import rows
 from service.sessions.published import published
+from service.sessions.records import Loaded
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 
 router = APIRouter(tags=["log"], dependencies=[Depends(stamp)])
-#: Points of one page at the most.
-MOST = 100_000
+#: Points of one page at the most, and numbers.
+MOST, NUMBERS = 100_000, 1 << 20
 FORMATS = {"json": JSON, "ndjson": NDJSON, "npy": NPY}
 Format = Literal["json", "ndjson", "npy"]
 
@@ -34,11 +36,13 @@ async def page(
     limit: Annotated[int, Query(ge=1, le=MOST)] = 1000,
     format: Annotated[Format | None, Query(description="or by Accept")] = None,
 ) -> Response:
-    """Positions count from 0. `next` is where to go on, and null at the end; a `from` that is no longer kept is 410
-    with the `first` that is. In npy rows the last column is the label's index; `Horocycle-Next` is where to go on."""
+    """Positions count from 0. A page may have fewer points than `limit`; `next` is where to go on, and null at the end.
+    A `from` that is no longer kept is 410 with the `first` that is. In npy rows the last column is the label's index;
+    `Horocycle-Next` is where to go on."""
     here = context(request)
     loaded = await here.ingest.current(id)
     observed, oldest = loaded.counters.observed, max(loaded.counters.observed - loaded.spec.keep_points, 0)
+    limit = min(limit, max(NUMBERS // (loaded.spec.dimension + 1), 1))
     start, stop = min(start, observed), min(start + limit, observed)
     first, data = await here.log.points(loaded, start, stop) if start < stop else (start, b"")
     if first > start or start < oldest:
@@ -67,7 +71,7 @@ def _written(kind: str, spec: Spec, start: int, data: bytes, following: int | No
     if kind == NDJSON:
         return _lines(batch, labels, start)
     told = {"from": start, "to": start + len(batch), "points": batch.X, "labels": labels, "next": following}
-    return orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY)
+    return dump(told)
 
 
 def _lines(batch: Batch, labels: list[Any], start: int) -> bytes:
@@ -78,11 +82,19 @@ def _lines(batch: Batch, labels: list[Any], start: int) -> bytes:
 
 
 @router.get("/sessions/{id}/at/{position}/model", response_model=Model, summary="The classifier as it was")
-async def model_at(id: str, position: int, request: Request) -> dict[str, Any]:
+async def model_at(id: str, position: int, request: Request) -> Response:
     """After that many points, and every commit at that position; 410 before the oldest checkpoint of the log."""
     here = context(request)
     loaded = await here.ingest.current(id)
     if not 0 <= position <= loaded.counters.observed:
         raise InvalidParameter("position", position, f"from 0 to {loaded.counters.observed}, the points observed")
     was = await here.log.at(loaded, position)
-    return {**published(was.spec, was.state), "updates": was.counters.updates, "version": was.counters.version}
+    response = Response(await offload(was.spec.columns * was.spec.dimension, model_body, was), media_type=JSON)
+    await stamp(request, response)
+    return response
+
+
+def model_body(loaded: Loaded) -> bytes:
+    """The published classifier as JSON: of many classes and dimensions it is too much for FastAPI to check again"""
+    counters = loaded.counters
+    return dump({**published(loaded.spec, loaded.state), "updates": counters.updates, "version": counters.version})

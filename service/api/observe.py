@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -10,32 +11,43 @@ import orjson
 from starlette.types import Receive, Scope
 from xxhash import xxh3_128
 
+from service import telemetry
+from service.api.admission import charge_points
 from service.api.bodies import idempotency_key
 from service.api.context import Context
-from service.api.formats import media_type, read_labelled
+from service.api.formats import PLAIN, READING, Reading, media_type, read_labelled, reading
 from service.api.front import headers_of, read_body
-from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, UnknownLabel
+from service.api.writing import LARGE, MOST, dump, offload, require_bounded
+from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, UnknownField, UnknownLabel
 from service.sessions.requests import Answer, Request
-from service.sessions.rows import Indices
+from service.sessions.rows import Batch, Indices
 from service.sessions.spec import Spec
 
 
 async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
     sid, headers, query = scope["path_params"]["id"], headers_of(scope), scope["query_string"]
     kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
-    columns, probabilities = wants(query) if query else (True, False)
-    body = await read_body(headers, receive, here.settings.body_limit)
+    (columns, probabilities), how = (wants(query), reading_of(query)) if query else ((True, False), PLAIN)
+    body = await read_body(headers, receive, kind, here.settings)
     spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
+    large, as_sent = len(body) > LARGE, (body, kind, spec, how)
     try:
-        batch = read_labelled(body, kind, spec)
+        batch = await asyncio.to_thread(read_labelled, *as_sent) if large else read_labelled(*as_sent)
     except UnknownLabel:  # it may have been added by another worker
         spec = (await here.ingest.current(sid)).spec
-        batch = read_labelled(body, kind, spec)
+        batch = await offload(len(body), read_labelled, body, kind, spec, how)
+    if len(batch.X) * len(spec.labels) > MOST:
+        require_bounded(spec, len(batch), columns=columns, instead="ask with ?reply=summary, or send fewer at once")
+    if "key" in scope:
+        await charge_points(here, scope, len(batch.X))
     key = idempotency_key(headers) if "idempotency-key" in headers else None
-    mark = b"" if key is None else fingerprint(body, kind, query)
+    mark = b"" if key is None else await offload(len(body), fingerprint, body, kind, query)
     version = _if_match(headers["if-match"]) if "if-match" in headers else None
     answer = await here.ingest.observe(sid, Request(batch, mark, key, version, columns, probabilities))
-    return answered(spec, batch.indices, answer), await acknowledge(here, answer)
+    telemetry.clipped.value += batch.clipped
+    told, more = (spec, batch.indices, answer), remarks(batch) if batch.clipped or batch.ambiguous else {}
+    body = await asyncio.to_thread(answered, *told, **more) if large else answered(*told, **more)
+    return body, await acknowledge(here, answer)
 
 
 async def acknowledge(here: Context, answer: Answer) -> dict[str, str]:
@@ -67,7 +79,8 @@ def answered(spec: Spec, indices: Indices, answer: Answer, **more: Any) -> bytes
         if answer.probabilities is not None:
             columns["probabilities"] = answer.probabilities
     told = {**columns, "accepted": answer.accepted, "mistakes": answer.mistakes, "session": session, **more}
-    return orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY)
+    small = answer.scores is None or answer.scores.size <= LARGE
+    return orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY) if small and not more else dump(told)
 
 
 def fingerprint(body: bytes, kind: str, query: bytes) -> bytes:
@@ -75,6 +88,28 @@ def fingerprint(body: bytes, kind: str, query: bytes) -> bytes:
     mark = xxh3_128(kind.encode() + b" " + query + b" ")
     mark.update(body)
     return mark.digest()
+
+
+def remarks(batch: Batch) -> dict[str, Any]:
+    """What was noticed while the body was read, if anything was"""
+    told: dict[str, Any] = {"clipped": batch.clipped} if batch.clipped else {}
+    if batch.ambiguous:
+        told["notes"] = [
+            "the last column was read as indices, and could as well be labels: ?label=index or ?label=value says which"
+        ]
+    return told
+
+
+KNOWN = ("reply", "probabilities", *READING)
+
+
+def reading_of(query: bytes) -> Reading:
+    """How the body is to be read; a parameter that is not known is misspelt"""
+    given = {name: values[-1] for name, values in parse_qs(query.decode("latin-1"), keep_blank_values=True).items()}
+    for name in given:
+        if name not in KNOWN:
+            raise UnknownField(name[:100], ", ".join(KNOWN))
+    return reading(given)
 
 
 def wants(query: bytes) -> tuple[bool, bool]:

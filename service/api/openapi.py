@@ -24,13 +24,28 @@ described = APIRouter(tags=["stream"])
 Key = Annotated[str | None, Header(description="the same key and body again gets the stored answer")]
 Match = Annotated[str | None, Header(description="the version of the model these points respond to")]
 Reply = Annotated[str, Query(description="columns, or summary: without the columns")]
+Coordinates = Annotated[
+    str,
+    Query(description="of which model: poincare, hyperboloid (time first), klein, halfspace (height last), euclidean"),
+]
+Outside = Annotated[str, Query(description="points beyond the radius limit: refuse, or clip, which the answer counts")]
+Column = Annotated[
+    str | None, Query(description="npy and raw: the last column is the label's index, or its value, the label itself")
+]
 X = Annotated[list[str] | None, Query(description="a point as comma-separated coordinates; repeat for more")]
 MODEL = Annotated[str, Query(description="online, or the id of a fit")]
 
 
 @described.post("/sessions/{id}/observe", response_model=Observed, summary="Predict, then learn, each labelled point")
 def observe(
-    id: str, body: Observe, reply: Reply = "columns", idempotency_key: Key = None, if_match: Match = None
+    id: str,
+    body: Observe,
+    reply: Reply = "columns",
+    label: Column = None,
+    coordinates: Coordinates = "poincare",
+    outside: Outside = "refuse",
+    idempotency_key: Key = None,
+    if_match: Match = None,
 ) -> Response:
     """For each labelled point, in order: predict, then learn. All or nothing, exactly once."""
     raise AssertionError("shown here, served by service.api.observe")
@@ -43,19 +58,29 @@ def labels(id: str, body: Labels, reply: Reply = "columns", idempotency_key: Key
 
 
 @described.get("/sessions/{id}/predict", response_model=Predicted, summary="Predict a point")
-def predict(id: str, x: X = None, model: MODEL = "online") -> Response:
+def predict(
+    id: str, x: X = None, model: MODEL = "online", coordinates: Coordinates = "poincare", outside: Outside = "refuse"
+) -> Response:
     """Predict one point, or more. Changes nothing."""
     raise AssertionError("shown here, served by service.api.predict")
 
 
 @described.post("/sessions/{id}/predict", response_model=Predicted, summary="Predict many points")
-def predict_many(id: str, body: Predict, model: MODEL = "online") -> Response:
+def predict_many(
+    id: str, body: Predict, model: MODEL = "online", coordinates: Coordinates = "poincare", outside: Outside = "refuse"
+) -> Response:
     """Predict many points. With ids they wait for their labels; nothing is learned."""
     raise AssertionError("shown here, served by service.api.predict")
 
 
 @described.get("/predict", response_model=Predicted, summary="Predict a point, in short")
-def predict_short(session: str, x: X = None, model: MODEL = "online") -> Response:
+def predict_short(
+    session: str,
+    x: X = None,
+    model: MODEL = "online",
+    coordinates: Coordinates = "poincare",
+    outside: Outside = "refuse",
+) -> Response:
     """The same, short form."""
     raise AssertionError("shown here, served by service.api.predict")
 
@@ -137,13 +162,20 @@ ONLY: dict[tuple[str, str], tuple[type[HorocycleError], ...]] = {
     ),
     ("get", "/sessions/{id}/log"): (errors.LogTrimmed,),
     ("get", "/sessions/{id}/at/{position}/model"): (errors.LogTrimmed, errors.InvalidParameter),
+    ("post", "/demo"): (errors.RateLimited, errors.InvalidRequest),
     ("get", "/problems/{slug}"): (errors.UnknownRoute,),
 }
+
+
+#: They ask nobody.
+STATIC = ("/", "/sessions/{id}/live", "/demo", "/problems")
 
 
 def _problems(method: str, path: str) -> dict[int, list[type[HorocycleError]]]:
     """What this route can answer instead, by status"""
     kinds: list[type[HorocycleError]] = [*ONLY.get((method, path), ())]
+    if method == "get" and path in STATIC:
+        return {}
     if path not in ("/health/live", "/metrics", "/problems/{slug}"):
         kinds += STORE
     if "{id}" in path or path == "/predict":

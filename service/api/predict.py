@@ -8,15 +8,22 @@ from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope
 
+from service import telemetry
+from service.api.admission import tenant_in
 from service.api.context import Context
 from service.api.fits import fitted
 from service.api.formats import Question, media_type, read_points, read_query
-from service.api.front import dump, headers_of, read_body
+from service.api.front import headers_of, read_body
+from service.api.writing import dump, offload, require_bounded
 from service.batch.classifier import Classifier
+from service.coordinates import placing
 from service.errors import InvalidRequest, StoreReadOnly, UnknownField
 from service.geometry import Array
 from service.learners import LEARNERS
 from service.sessions.records import Loaded
+from service.sessions.tenants import inner, outer
+
+KNOWN = ("session", "x", "model", "coordinates", "outside")
 
 
 async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
@@ -24,30 +31,37 @@ async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
         query = parse_qs(scope["query_string"].decode("utf-8"), keep_blank_values=True, errors="strict")
     except UnicodeDecodeError:
         raise InvalidRequest("the query is not UTF-8", parameter="x") from None
-    sid = scope["path_params"].get("id") or query.get("session", [""])[-1]
-    if not sid:
+    sid = scope["path_params"].get("id") or inner(tenant_in(scope), query.get("session", [""])[-1])
+    if not outer(sid):
         raise InvalidRequest("which session? ask with ?session=", parameter="session")
     for name in query:
-        if name not in ("session", "x", "model"):
-            raise UnknownField(name, "session, x, model")
+        if name not in KNOWN:
+            raise UnknownField(name, ", ".join(KNOWN))
     model = query.get("model", ["online"])[-1]
+    how = placing({name: values[-1] for name, values in query.items()})
     loaded = await here.ingest.current(sid)
     with suppress(StoreReadOnly):  # then its time to live does not begin anew; predictions it still has
         await here.store.touch(loaded.spec)
     if scope["method"] == "POST":
         headers = headers_of(scope)
         kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
-        asked = read_points(await read_body(headers, receive, here.settings.body_limit), kind, loaded.spec)
+        body = await read_body(headers, receive, kind, here.settings)
+        asked = await offload(len(body), read_points, body, kind, loaded.spec, how)
     else:
-        asked = Question(read_query(query.get("x", []), loaded.spec))
+        asked = read_query(query.get("x", []), loaded.spec, how)
+    require_bounded(loaded.spec, len(asked.X))
+    work = len(asked.X) * max(loaded.learner_bytes, loaded.spec.row_bytes)
     if model == "online":
-        answer = predicted(loaded, asked.X)
+        answer = await offload(work, predicted, loaded, asked.X)
     else:
-        answer = _predicted_by(await fitted(here, sid, model), loaded, asked.X)
+        answer = await offload(work, _predicted_by, await fitted(here, sid, model), loaded, asked.X)
     if asked.ids:
         answer["expires_in"] = await _wait(here, loaded, asked)
+    if asked.clipped:
+        answer["clipped"] = asked.clipped
+        telemetry.clipped.inc(asked.clipped)
     extra = {"ETag": f'"{loaded.counters.version}"', "Horocycle-Epoch": str(await here.connection.epoch())}
-    return dump(answer), extra
+    return await offload(len(asked.X), dump, answer), extra
 
 
 def _predicted_by(classifier: Classifier, loaded: Loaded, X: Array) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from typing import Any
 
 import orjson
+from redis.exceptions import RedisError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -34,8 +36,13 @@ STATUS: dict[type[HorocycleError], int] = {
     errors.InvalidSnapshot: 422,
     errors.EmptyClass: 422,
     errors.TooManyPoints: 422,
+    errors.AnswerTooLarge: 422,
     errors.NotSeparable: 422,
     errors.NotConverged: 422,
+    errors.Unauthenticated: 401,
+    errors.ScopeMissing: 403,
+    errors.UnknownHost: 421,
+    errors.CrossSite: 403,
     errors.UnknownSession: 404,
     errors.SessionGone: 410,
     errors.SessionExists: 409,
@@ -49,13 +56,18 @@ STATUS: dict[type[HorocycleError], int] = {
     errors.StaleModel: 412,
     errors.KeyReused: 422,
     errors.RateLimited: 429,
+    errors.SessionQuota: 429,
     errors.StoreUnavailable: 503,
     errors.StoreFull: 503,
     errors.StoreReadOnly: 503,
     errors.OutcomeUnknown: 504,
     errors.StateCorrupt: 500,
+    errors.InternalError: 500,
 }
-RETRY_LATER = (errors.RateLimited, errors.StoreUnavailable, errors.StoreFull, errors.StoreReadOnly)
+RETRY_LATER = (
+    *(errors.RateLimited, errors.SessionQuota),
+    *(errors.StoreUnavailable, errors.StoreFull, errors.StoreReadOnly),
+)
 
 
 def about(kind: type[HorocycleError]) -> str:
@@ -69,19 +81,31 @@ def problem(error: HorocycleError) -> dict[str, Any]:
     return {**described(error), "status": STATUS[type(error)]}
 
 
+def _written(document: dict[str, Any]) -> bytes:
+    """As JSON; an integer beyond 64 bits, which orjson refuses, as text"""
+    big = {name: str(value) for name, value in document.items() if isinstance(value, int) and value.bit_length() > 63}
+    return orjson.dumps({**document, **big}, default=str)
+
+
 def respond(error: HorocycleError) -> Response:
     if STATUS[type(error)] == 500:
         log.error("%s %s", error.detail, error.members)
     headers = {}
     if isinstance(error, RETRY_LATER):
-        headers["Retry-After"] = "1"
+        headers["Retry-After"] = str(max(1, math.ceil(getattr(error, "retry_after", 1))))
+    if isinstance(error, errors.Unauthenticated):
+        headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, errors.StaleModel):
         headers["ETag"] = f'"{error.version}"'
-    body = orjson.dumps(problem(error), default=str)
-    return Response(body, STATUS[type(error)], headers, "application/problem+json")
+    return Response(_written(problem(error)), STATUS[type(error)], headers, "application/problem+json")
 
 
 async def handle(request: Request, error: Exception) -> Response:
     """The app's one exception handler"""
     assert isinstance(error, HorocycleError)
     return respond(error)
+
+
+async def unexpected(request: Request, error: Exception) -> Response:
+    """Whatever no one foresaw. A script of the store that crashed may have written before it did"""
+    return respond(errors.OutcomeUnknown() if isinstance(error, RedisError) else errors.InternalError())

@@ -7,13 +7,13 @@ import secrets
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictInt, StrictStr, Tag, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, StrictInt, StrictStr, Tag, field_validator
 
 from service.errors import DimensionMismatch, InvalidParameter
 from service.geometry import require_ball
 from service.learners.auto import MEMBERS
 from service.learners.drift import SENSITIVITY
-from service.sessions.spec import WITH_OR_WITHOUT, WITHOUT_REFERENCE, Label, Spec
+from service.sessions.spec import WITH_OR_WITHOUT, WITHOUT_REFERENCE, Label, Spec, require_moderate
 
 #: A number as JSON has it: neither "1" nor true, which pydantic would take
 ID = r"^[A-Za-z0-9_-]{1,64}$"
@@ -62,7 +62,10 @@ Member = Literal["perceptron", "second_order", "softmax", "gaussian"]
 Members = Annotated[list[Member], Field(min_length=1, max_length=4)]
 Refit = Literal["doubling", "none"]
 Reference = Literal["origin"] | list[Finite] | LearnedReference
-Labelling = Annotated[list[StrictInt | StrictStr], Field(min_length=2, max_length=1000)]
+AnyLabel = bool | int | str
+Labelling = Annotated[
+    list[StrictBool | StrictInt | Annotated[StrictStr, Field(max_length=200)]], Field(min_length=2, max_length=1000)
+]
 
 
 class OpenSession(BaseModel):
@@ -105,6 +108,8 @@ class OpenSession(BaseModel):
     def distinct(cls, labels: list[Label]) -> list[Label]:
         if len(set(labels)) != len(labels):
             raise ValueError("labels must be distinct")
+        if {bool, int} <= set(map(type, labels)):
+            raise ValueError("labels must not mix booleans with integers")
         if any(isinstance(label, int) and not -(2**63) <= label < 2**63 for label in labels):
             raise ValueError("integer labels must fit into 64 bits")
         return labels
@@ -121,7 +126,7 @@ class OpenSession(BaseModel):
         budget = self.budget.estimate.initial if isinstance(self.budget, EstimatedBudget) else self.budget
         if not math.isfinite(budget * math.sqrt(self.curvature)):
             raise InvalidParameter("budget", budget, f"a distance that curvature −{self.curvature!r} can measure")
-        return Spec(
+        asked = Spec(
             id=self.id or secrets.token_hex(8),
             algorithm=algorithm,
             dimension=self.dimension,
@@ -143,6 +148,7 @@ class OpenSession(BaseModel):
             sensitivity=self.drift.sensitivity,
             restart=self.drift.on_drift == "restart",
         )
+        return require_moderate(asked)
 
     def _reference(self, algorithm: str) -> tuple[float, ...] | None:
         """A point, or none: then perceptrons are on the hemisphere"""
@@ -281,7 +287,7 @@ class Session(BaseModel):
         description="one point; one a class if they were learned; how it is being learned; null: it has none"
     )
     features: str = Field(description="what the learner makes of a point: hemisphere, lift, tangent or hyperboloid")
-    labels: list[int | str]
+    labels: list[AnyLabel]
     average: bool | None = Field(description="whether the averaged rule answers; null: there is no average")
     members: list[str] | None = Field(description="auto: the learners that vote")
     refit: str | None = Field(description="softmax: doubling or none")
@@ -324,20 +330,22 @@ class Observe(BaseModel):
         json_schema_extra={"examples": [{"points": [[0.1, -0.2], [-0.3, 0.4]], "labels": [1, -1]}]},
     )
     points: list[Point] | None = None
-    labels: list[int | str] | None = None
+    labels: list[AnyLabel] | None = None
     point: Point | None = None
-    label: int | str | None = None
+    label: AnyLabel | None = None
     truth: list[Point] | Point | None = Field(None, description="where the points were before they moved; for display")
 
 
 class Observed(BaseModel):
-    predictions: list[int | str] = Field(description="made before learning each point")
+    predictions: list[AnyLabel] = Field(description="made before learning each point")
     scores: list[Any] = Field(description="signed distance to the boundary; n×K for K > 2 labels")
     correct: list[bool]
     probabilities: list[list[float]] | None = Field(None, description="n×K, with ?probabilities=true")
     accepted: int
     mistakes: int
     session: Progress
+    clipped: int | None = Field(None, description="with outside=clip: the points that were moved to the radius limit")
+    notes: list[str] | None = Field(None, description="what was noticed while the body was read")
 
 
 class Predict(BaseModel):
@@ -349,19 +357,20 @@ class Predict(BaseModel):
 
 
 class Predicted(BaseModel):
-    predictions: list[int | str]
+    predictions: list[AnyLabel]
     scores: list[Any]
     cold: bool = Field(description="true when the session has not learned anything yet")
     probabilities: list[list[float]] | None = Field(None, description="n×K, where the model has them")
+    clipped: int | None = Field(None, description="with outside=clip: the points that were moved to the radius limit")
     expires_in: float | None = Field(None, description="with ids: the seconds that the points wait for their labels")
 
 
 class Labels(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ids": ["a", "b"], "labels": [1, -1]}]})
     ids: list[int | str] | None = None
-    labels: list[int | str] | None = None
+    labels: list[AnyLabel] | None = None
     id: int | str | None = None
-    label: int | str | None = None
+    label: AnyLabel | None = None
 
 
 class Labelled(Observed):
@@ -372,7 +381,7 @@ class Labelled(Observed):
 
 
 class ClassMetrics(BaseModel):
-    label: int | str
+    label: AnyLabel
     points: int
     predicted: int
     precision: float | None
@@ -386,7 +395,7 @@ class LogPage(BaseModel):
     start: int = Field(alias="from", description="the position of the first point")
     to: int = Field(description="the position behind the last")
     points: list[Point]
-    labels: list[int | str]
+    labels: list[AnyLabel]
     next: int | None = Field(description="where to go on; null at the end")
 
 
@@ -426,7 +435,7 @@ class Metrics(BaseModel):
     version: int
     accuracy: float | None
     window: Window
-    labels: list[int | str]
+    labels: list[AnyLabel]
     confusion: list[list[int]] = Field(description="row: the true class; column: the predicted one")
     classes: list[ClassMetrics]
     log: MistakeLog
@@ -444,7 +453,7 @@ class HingeBound(BaseModel):
 
 
 class Proof(BaseModel):
-    label: int | str | None = Field(None, description="the class against the rest, for K > 2 labels")
+    label: AnyLabel | None = Field(None, description="the class against the rest, for K > 2 labels")
     updates: int
     radius: float | None = Field(description="the largest distance from the reference point; null without one")
     margin: float | None
@@ -493,7 +502,7 @@ class Certified(Proof):
 class Normal(BaseModel):
     """Of the vectors v towards x of length d(0,x), in the unit ball"""
 
-    label: int | str
+    label: AnyLabel
     count: int
     mean: list[float]
     covariance: list[list[float]] | None = None
@@ -516,7 +525,7 @@ class Model(BaseModel):
     average: bool | None
     dimension: int
     curvature: float
-    labels: list[int | str]
+    labels: list[AnyLabel]
     reference: list[float] | list[list[float]] | None
     weights: list[Any] | None = Field(
         description="d of a lift, d+1 of a hyperboloid, d+2 of the hemisphere; K rows for K > 2 labels; null: see"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from service.api.admission import require_room, tenant_in
 from service.api.bodies import IdempotencyKey, JsonRoute, once
 from service.api.context import context, stamp
+from service.api.formats import JSON
+from service.api.log import model_body
 from service.api.opening import forked, imported
 from service.api.schemas import (
     ChangeSession,
@@ -19,11 +23,13 @@ from service.api.schemas import (
     Session,
     SessionList,
 )
+from service.api.writing import offload
 from service.sessions.changes import with_budget, with_labels, with_member, with_settings
 from service.sessions.opening import first_session
-from service.sessions.published import published
 from service.sessions.records import Change, Loaded
 from service.sessions.showing import shown
+from service.sessions.spec import Spec
+from service.sessions.tenants import inner, outer
 
 router = APIRouter(tags=["sessions"], route_class=JsonRoute)
 stamped = [Depends(stamp)]
@@ -33,16 +39,18 @@ stamped = [Depends(stamp)]
 async def open_session(body: Opening, request: Request, response: Response) -> dict[str, Any]:
     """With `snapshot`: a session exported elsewhere goes on here, under a new id. With `fork`: a new session from
     another's log, replayed on the server."""
-    here = context(request)
+    here, tenant = context(request), tenant_in(request.scope)
+    await require_room(here, request.scope)
     if isinstance(body, ForkSession):
-        source = await here.ingest.current(body.fork.session)
-        loaded = await here.forker.open(source, forked(body, source.spec), body.fork.at)
+        source = await here.ingest.current(inner(tenant, body.fork.session))
+        loaded = await here.forker.open(source, owned(tenant, forked(body, source.spec)), body.fork.at)
     elif isinstance(body, ImportSession):
         kept = await run_in_threadpool(imported, body)
-        loaded = await here.store.open(kept.loaded, kept.batch)
+        spec = owned(tenant, kept.loaded.spec)
+        loaded = await here.store.open(replace(kept.loaded, spec=spec), kept.batch)
     else:
-        loaded = await here.store.open(first_session(body.spec()))
-    response.headers["Location"] = f"/sessions/{loaded.spec.id}"
+        loaded = await here.store.open(first_session(owned(tenant, body.spec())))
+    response.headers["Location"] = f"/sessions/{outer(loaded.spec.id)}"
     return shown(loaded)
 
 
@@ -51,8 +59,12 @@ async def list_sessions(
     request: Request, limit: Annotated[int, Query(ge=1, le=1000)] = 100, cursor: str | None = None
 ) -> dict[str, Any]:
     """A learned reference point is shown by the session itself; the list says how it is learned."""
-    found, following = await context(request).store.page(limit, cursor)
+    found, following = await context(request).store.page(limit, cursor, tenant_in(request.scope))
     return {"sessions": [shown(each) for each in found], "cursor": following}
+
+
+def owned(tenant: str, spec: Spec) -> Spec:
+    return replace(spec, id=inner(tenant, spec.id))
 
 
 @router.get("/sessions/{id}", response_model=Session, dependencies=stamped, summary="Look at a session")
@@ -98,12 +110,12 @@ async def end(id: str, request: Request) -> None:
     responses={304: {"description": "the version named by If-None-Match is still the current one"}},
     summary="The published classifier",
 )
-async def model(id: str, request: Request, response: Response) -> Any:
+async def model(id: str, request: Request) -> Response:
     here = context(request)
     loaded = await here.ingest.current(id)
-    counters, tag = loaded.counters, f'"{loaded.counters.version}"'
+    tag = f'"{loaded.counters.version}"'
     headers = {"ETag": tag, "Horocycle-Epoch": str(await here.connection.epoch())}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
-    response.headers.update(headers)
-    return {**published(loaded.spec, loaded.state), "updates": counters.updates, "version": counters.version}
+    body = await offload(loaded.spec.columns * loaded.spec.dimension, model_body, loaded)
+    return Response(body, headers=headers, media_type=JSON)

@@ -23,6 +23,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from redis.exceptions import RedisError
+
 from service.errors import FitFailed, HorocycleError, StoreUnavailable, described
 from service.fits.fork import Forker
 from service.fits.parent_watch import follow_stdin
@@ -51,8 +53,11 @@ async def work(url: str, *, seconds: float, memory: int, deadline: float = 5.0) 
                     continue
                 if await forks.work():
                     continue
-            except HorocycleError as error:  # the store is away, or full: what was claimed is taken up again
-                log.warning("fits and forks wait: %s", error.detail)
+            except (
+                HorocycleError,
+                RedisError,
+            ) as error:  # the store is away, or full: what was claimed is taken up again
+                log.warning("fits and forks wait: %s", error)
             await asyncio.sleep(PAUSE)
     finally:
         await connection.close()

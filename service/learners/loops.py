@@ -38,6 +38,7 @@ _matrix = types.Array(types.float64, 2, "C", readonly=True)
 _signs = types.Array(types.int8, 1, "C", readonly=True)
 _floats, _square, _flags = types.float64[::1], types.float64[:, ::1], types.boolean[::1]
 _f8, _i8, _yes = types.float64, types.int64, types.boolean
+_counts, _count_vector = types.int64[::1], types.Array(types.int64, 1, "C", readonly=True)
 
 
 def compiled(*signature: Any) -> Callable[[F], F]:
@@ -326,9 +327,31 @@ def strategic_scores(X: Floats, p: Floats, w: Floats, alpha: float, tolerance: f
     return scores
 
 
+@compiled()
+def _stayed(bound: float, r: float, evidence: Floats, agents: Floats, counts: Counts, stays: int) -> None:
+    """Take up that an agent at r stayed: into the newer generation, which becomes the older one when it is full"""
+    m = evidence.size // 2
+    at = 2 * m  # where it stands, or is to stand: behind all
+    for j in range(m, 2 * m):
+        if agents[j] >= 0 and abs(agents[j] - r) <= 1e-12 * max(r, 1.0):
+            at = j
+    if at == 2 * m:
+        counts[1] += 1
+        at -= 1
+    if bound < evidence[at]:
+        while at > m and evidence[at - 1] > bound:
+            evidence[at], agents[at] = evidence[at - 1], agents[at - 1]
+            at -= 1
+        evidence[at], agents[at] = bound, r
+    if counts[1] >= stays:
+        evidence[:m], agents[:m], counts[0] = evidence[m:], agents[m:], counts[1]
+        evidence[m:], agents[m:], counts[1] = np.inf, -1.0, 0
+
+
 @compiled(
-    types.Tuple((_i8, _floats, _f8, _floats, _i8, _f8, _floats, _flags))(
-        _matrix, _signs, _vector, _vector, _f8, _f8, _vector, _yes, _f8, _i8, _f8, _yes
+    types.Tuple((_i8, _floats, _f8, _floats, _floats, _counts, _i8, _f8, _floats, _flags))(
+        *(_matrix, _signs, _vector, _vector, _f8, _f8, _vector, _vector, _count_vector, _count_vector, _f8),
+        *(_yes, _f8, _i8, _f8, _yes),
     )
 )
 def strategic(
@@ -339,22 +362,27 @@ def strategic(
     alpha: float,
     tolerance: float,
     evidence0: Floats,
+    agents0: Floats,
+    counts0: Counts,
+    rules: Counts,
+    cap: float,
     estimating: bool,
     far: float,
     k: int,
     reach: float,
     until_change: bool,
-) -> tuple[int, Floats, float, Floats, int, float, Floats, Flags]:
+) -> tuple[int, Floats, float, Floats, Floats, Counts, int, float, Floats, Flags]:
     """On a mistake w ← w + y ηṽ, where ηṽ = z − α (sinh r / r) w/‖w‖ for a negative on the threshold, else z.
 
-    While estimating, the smallest distances at which an agent was seen to stay below the threshold are kept
-    in order, rounded up by the tolerance; α is lowered to the largest of them. An agent whose way might lead
-    beyond `far` proves nothing. Returns (points consumed, w, α, evidence, k, reach, scores, changed).
+    While estimating, the smallest distances at which agents were seen to stay below the threshold are kept in order,
+    rounded up by the tolerance: α is the m-th smallest, m = rules[0] + stays/rules[1], at most `cap`. With a stay it
+    falls to its own distance, and by half, at most. An agent whose way might lead beyond `far` proves nothing.
+    counts: stays of the older and of the newer generation, which holds rules[2]; jumps.
+    Returns (points consumed, w, α, evidence, agents, counts, k, reach, scores, changed).
     """
     n, d = X.shape
-    w, z, evidence = w0.copy(), np.empty(d), evidence0.copy()
+    w, z, evidence, agents, counts = w0.copy(), np.empty(d), evidence0.copy(), agents0.copy(), counts0.copy()
     scores, changed = np.zeros(n), np.zeros(n, dtype=np.bool_)
-    last = evidence.size - 1
     gap, norm, wp = 1 - _dot(p, p), math.sqrt(_dot(w, w)), _dot(w, p)
     for i in range(n):
         ws, ss, xx = _products(X[i], p, w)
@@ -363,13 +391,15 @@ def strategic(
         scores[i] = score
         budget = alpha
         if estimating and until_change and score < 0:
-            bound = tolerance * max(alpha, r) - score
             along = score + alpha
-            if bound < evidence[last] and math.sqrt(max(r * r - along * along, 0.0) + alpha * alpha) < far:
-                evidence[last] = bound
-                evidence[:] = np.sort(evidence)
-                if evidence[last] < alpha:
-                    alpha = evidence[last]
+            if math.sqrt(max(r * r - along * along, 0.0) + alpha * alpha) < far:
+                bound = tolerance * max(alpha, r) - score
+                _stayed(bound, r, evidence, agents, counts, rules[2])
+                m = min(rules[0] + (counts[0] + counts[1]) // rules[1], evidence.size // 2)
+                proven = min(np.sort(evidence)[m - 1], cap)
+                if proven > alpha or max(proven, bound) < alpha:
+                    counts[2] += max(proven, bound) < alpha / 2
+                    alpha = proven if proven > alpha else max(proven, bound, alpha / 2)
                     changed[i] = True
         if (score >= 0) != (y[i] > 0):
             _lift(X[i], p, ss, gap, 1 - xx, z)
@@ -382,8 +412,8 @@ def strategic(
             k += 1
             changed[i] = True
         if until_change and changed[i]:
-            return i + 1, w, alpha, evidence, k, reach, scores, changed
-    return n, w, alpha, evidence, k, reach, scores, changed
+            return i + 1, w, alpha, evidence, agents, counts, k, reach, scores, changed
+    return n, w, alpha, evidence, agents, counts, k, reach, scores, changed
 
 
 # ---------------------------------------------------------------------------------- hyperboloid

@@ -11,9 +11,12 @@ A point within TOLERANCE·max(α, r) of it therefore scores 0: it is positive, a
 
 Score: σ_p⟨w,v⟩/‖w‖ − α, the signed distance to the threshold in the tangent space at p.
 
-Unknown α: an agent that stays a distance e below the threshold proves α ≤ e, else it would have moved. Start high and
-lower α to the EVIDENCE-th smallest such e (one irrational agent would corrupt the smallest). While agents are rational
-this never underestimates. Only points that answered this very classifier prove anything: those observed with
+Unknown α: an agent that stays a distance e below the threshold proves α ≤ e, else it would have moved. Start high, and
+let α be the m-th smallest such e among the newest stays, m = EVIDENCE + stays/SHARE: fewer irrational agents than that
+do not corrupt it, and more of them are outvoted as others stay. Stays are kept in two generations of STAYS each, so
+that every one expires. An agent is known by its distance r from p and counts once a generation. With a stay α falls to
+its own e, and by half, at most; one that is nearer than half of α is a jump, and counted. While agents are rational α
+is never underestimated. Only points that answered this very classifier prove anything: those observed with
 `until_change`.
 """
 
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,8 +46,10 @@ from service.learners.contract import (
 
 #: How near to the threshold, relative to max(α, r), is on it. The round trip above loses at most 1e-10 of it.
 TOLERANCE = 1e-9
-#: How many agents must have stayed within e of the threshold before α is lowered to e.
-EVIDENCE = 3
+#: How many agents must have stayed within e of the threshold before α is lowered to e, and one more for so many stays.
+EVIDENCE, SHARE = 3, 1024
+#: Stays after which a generation of evidence is the older one, and how many of its smallest distances are kept.
+STAYS, KEPT = 2048, 8
 
 
 @dataclass(frozen=True)
@@ -54,12 +60,17 @@ class State:
     start: Array  # w₁, the weights it began with: 0, unless promoted from a fit
     alpha: float  # the budget, or its estimate, in the unit ball
     estimating: bool
-    evidence: Array  # the smallest distances below the threshold at which agents stayed, ascending, ∞ where none
+    evidence: Array  # smallest distances at which agents stayed, ∞ where none: of the older generation, of the newer
     k: int  # updates
     reach: float  # max sinh²(r/2), r = d(p, x)
+    agents: Array  # the r of each of those, −1 where none
+    older: int  # stays of the older generation
+    newer: int  # and of the newer
+    cap: float  # where the estimate began: it never rises above that
+    jumps: int  # stays that would have had α fall by more than half
 
 
-AXES = {"p": ("d",), "w": ("d",), "start": ("d",), "evidence": ("m",)}
+AXES = {"p": ("d",), "w": ("d",), "start": ("d",), "evidence": ("m",), "agents": ("m",)}
 
 
 def init(p: ArrayLike, *, budget: float, c: float = 1.0, estimate: bool = False, w: ArrayLike | None = None) -> State:
@@ -67,8 +78,14 @@ def init(p: ArrayLike, *, budget: float, c: float = 1.0, estimate: bool = False,
     if not 0 < budget < math.inf:
         raise InvalidParameter("budget", budget, "a positive number")
     p = unit_point(p, c)
-    start, evidence = weights(w, p.size), np.full(EVIDENCE, np.inf)
-    return State(float(c), p, start, start, budget * math.sqrt(c), estimate, evidence, k=0, reach=0.0)
+    start, alpha = weights(w, p.size), budget * math.sqrt(c)
+    evidence, agents = np.full(2 * KEPT, np.inf), np.full(2 * KEPT, -1.0)
+    return State(float(c), p, start, start, alpha, estimate, evidence, 0, 0.0, agents, 0, 0, alpha, 0)
+
+
+def known_budget(state: State) -> dict[str, Any]:
+    """What a state knows of the budget"""
+    return {name: getattr(state, name) for name in ("alpha", "evidence", "agents", "older", "newer", "cap", "jumps")}
 
 
 def first(settings: Settings) -> State:
@@ -96,7 +113,8 @@ def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State
     X = X if state.c == 1 else X * math.sqrt(state.c)
     # an agent whose best response would leave the ball's radius limit stays: that is no evidence
     far = RADIUS_LIMIT - float(distance(np.zeros_like(state.p), state.p))
-    n, w, alpha, evidence, k, reach, scores, changed = loops.strategic(
+    rules = np.array([EVIDENCE, SHARE, STAYS])
+    n, w, alpha, evidence, agents, counts, k, reach, scores, changed = loops.strategic(
         X,
         y,
         state.p,
@@ -104,11 +122,27 @@ def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State
         state.alpha,
         TOLERANCE,
         state.evidence,
+        state.agents,
+        np.array([state.older, state.newer, state.jumps]),
+        rules,
+        state.cap,
         state.estimating,
         far,
         state.k,
         state.reach,
         until_change,
     )
-    learned = replace(state, w=w, alpha=alpha, evidence=evidence, k=k, reach=reach)
+    older, newer, jumps = counts.tolist()
+    learned = replace(
+        state,
+        w=w,
+        alpha=alpha,
+        k=k,
+        reach=reach,
+        evidence=evidence,
+        agents=agents,
+        older=older,
+        newer=newer,
+        jumps=jumps,
+    )
     return Outcome(learned, scores[:n] / math.sqrt(state.c), changed[:n], updates=signs(scores[:n]) != y[:n])

@@ -1,4 +1,4 @@
-"""The command line: `serve` runs the service, `doctor` checks this environment."""
+"""The command line: `serve` runs the service, `doctor` checks this environment, `keys` makes and ends API keys."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import redis
 from pydantic import ValidationError
 
 from service.errors import LaunchError, OldFormat
+from service.process.keys import add_options, keys
 from service.process.private_store import EmbeddedServer, find_server
 from service.process.serve import serve
 from service.process.store_format import FORMAT, connect, stored_format
@@ -25,12 +26,16 @@ PATIENCE = 3.0  # seconds that a store may take to answer each of the doctor's q
 def main(argv: list[str] | None = None) -> int:
     arguments = vars(_parser().parse_args(argv))
     command = arguments.pop("command")
+    given = {name: value for name, value in arguments.items() if name in OPTIONS and value is not None}
     try:
-        settings = Settings(**{name: value for name, value in arguments.items() if value is not None})
+        settings = Settings(**given)
     except ValidationError as error:
         for wrong in error.errors():
-            sys.stderr.write(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}\n")
+            where = ".".join(map(str, wrong["loc"])) or "settings"
+            sys.stderr.write(f"{where}: {wrong['msg'].removeprefix('Value error, ')}\n")
         return 2
+    if command == "keys":
+        return keys(settings, arguments)
     return serve(settings) if command == "serve" else doctor(settings)
 
 
@@ -42,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         for option in OPTIONS:
             field = Settings.model_fields[option]
             command.add_argument(f"--{option.replace('_', '-')}", help=f"{field.description} ({field.default})")
+    add_options(commands.add_parser("keys", help="API keys: add, list, revoke"))
     return parser
 
 
@@ -70,7 +76,7 @@ def _checks(settings: Settings) -> Iterator[tuple[bool, str]]:
 
 def _private(data: Path) -> Iterator[tuple[bool, str]]:
     try:
-        yield True, f"the private store is {find_server()}"
+        yield True, f"the private store is {find_server(data)}"
         with EmbeddedServer(data) as server:
             yield True, f"it runs in {data.resolve()}"
             yield from _store(server.url, f"the data folder {data}")

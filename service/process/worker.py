@@ -25,6 +25,7 @@ from starlette.types import Lifespan
 from service import telemetry
 from service.app import create_app
 from service.logs import configure
+from service.process.http_protocol import BoundedHttp, Limits, below_file_limit
 from service.settings import Settings
 
 PUBLISH = 1.0  # seconds between two publications of a worker's metrics
@@ -39,6 +40,8 @@ def app() -> FastAPI:
     keep_freed_memory()
     settings = Settings()
     configure(logging.INFO if settings.access_log else logging.WARNING)
+    cap = below_file_limit(settings.connections)
+    BoundedHttp.limits = Limits(cap, settings.header_seconds, settings.body_seconds)
     found = create_app(settings)
     if telemetry.FOLDER in os.environ:
         found.router.lifespan_context = _publishing(found.router.lifespan_context)

@@ -14,7 +14,7 @@ from service.learners.contract import FULL, full_matrices
 from service.sessions.promotion import promoted
 from service.sessions.published import alone
 from service.sessions.records import Change, Entry, Kind, Loaded, Replaced, Status
-from service.sessions.spec import MANY_CLASSES, Label, Spec
+from service.sessions.spec import MANY_CLASSES, Label, Spec, require_moderate
 
 MOST_LABELS = 1000
 
@@ -22,6 +22,8 @@ MOST_LABELS = 1000
 def with_settings(loaded: Loaded, settings: Mapping[str, Any]) -> Change:
     """Another name, time to live or keep_points, refits or none"""
     spec = replace(loaded.spec, **settings)
+    if "keep_points" in settings:
+        require_moderate(spec)
     if spec.warmup > spec.keep_points and loaded.status == Status.WARMING:
         raise InvalidParameter("keep_points", spec.keep_points, f"at least the warmup of {spec.warmup}")
     if spec.refit and not spec.has_softmax:
@@ -46,11 +48,14 @@ def with_labels(change: Change, labels: Sequence[Label]) -> Change:
     """After that change, there are more classes; those that were there go on as they are"""
     loaded = change.after
     spec = replace(loaded.spec, labels=(*loaded.spec.labels, *labels))
+    if {bool, int} <= spec.label_types:
+        raise InvalidParameter("add_labels", list(labels), "of the kind the session has: true is not 1")
     if len(set(spec.labels)) < len(spec.labels):
         double = next(label for label in labels if spec.labels.count(label) > 1)
         raise InvalidParameter("add_labels", double, "labels that the session has not")
     if len(spec.labels) > MOST_LABELS:
         raise InvalidParameter("add_labels", len(spec.labels), f"at most {MOST_LABELS} labels in all")
+    require_moderate(spec)
     if loaded.status == Status.WARMING:
         raise InvalidParameter("add_labels", list(labels), "sent once the session is live: it learns its reference now")
     if full_matrices(spec.dimension, loaded.spec.classes) and not full_matrices(spec.dimension, spec.classes):
@@ -82,8 +87,7 @@ def with_budget(change: Change, initial: float) -> Change:
     if not isinstance(loaded.state, strategic.State) or not loaded.state.estimating:
         raise InvalidParameter("budget", "estimate", "left out: this session estimates none")
     spec = replace(loaded.spec, budget=initial)
-    first = spec.first_state()
-    state = replace(loaded.state, alpha=first.alpha, evidence=first.evidence)
+    state = replace(loaded.state, **strategic.known_budget(spec.first_state()))
     counters = replace(loaded.counters, version=loaded.counters.version + 1)
     after = replace(loaded, spec=spec, state=state, counters=counters)
     replaced = Replaced(0, counters.updates, state, "budget")

@@ -146,7 +146,7 @@ def _member(like: Any, spec: Spec, p: Array | None, w: Array) -> Any:
         return second_order.init(p, c=c, a=like.a, w=w)
     if isinstance(like, strategic.State):
         begun = strategic.init(p, c=c, budget=spec.budget, estimate=like.estimating, w=w)
-        return replace(begun, alpha=like.alpha, evidence=like.evidence)
+        return replace(begun, **strategic.known_budget(like))
     return perceptron.init(p, c=c, w=w)
 
 

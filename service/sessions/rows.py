@@ -24,6 +24,8 @@ class Batch:
     indices: Indices
     truth: Array | None = None  # where the points were before their agents moved them; to be shown, not learned
     packed: bytes | None = None  # `pack` of it, where that came in or is made already
+    clipped: int = 0  # points that were moved to the radius limit, as their sender allowed
+    ambiguous: bool = False  # the labels' indices could as well have been labels
 
     def __len__(self) -> int:
         return len(self.X)

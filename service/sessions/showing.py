@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from service.errors import outer
 from service.sessions.forking import progress
 from service.sessions.hints import hints
 from service.sessions.records import Listed, Loaded
@@ -14,7 +15,7 @@ from service.sessions.spec import asked, references
 def shown(session: Loaded | Listed) -> dict[str, Any]:
     """A session as it is answered"""
     spec = session.spec
-    body = {**asked(spec), "id": spec.id, **asdict(session.counters), "status": session.status}
+    body = {**asked(spec), "id": outer(spec.id), **asdict(session.counters), "status": session.status}
     body["created_at"] = spec.created_at
     body["progress"] = progress(session)
     body["failure"] = None if session.fork is None else session.fork.failure

@@ -14,6 +14,7 @@ import json
 import math
 import reprlib
 from base64 import b64decode, b64encode
+from collections.abc import Iterator
 from dataclasses import asdict, fields
 from hashlib import sha256
 from typing import Any
@@ -101,8 +102,10 @@ def _check_state(spec: Spec, state: Any) -> None:
 #: What a number of a state may be; arrays have the shape they begin with and no number beyond LARGEST_WEIGHT.
 _SAME = ("c", "a", "estimating", "average", "classes")
 _RANGES = {
-    **dict.fromkeys(("k", "rank", "n", "t", "last", "mistakes", "errors"), (0, LARGEST_COUNT)),
-    **dict.fromkeys(("reach", "alpha"), (0, math.cosh(2 * RADIUS_LIMIT))),
+    **dict.fromkeys(
+        ("k", "rank", "n", "t", "last", "mistakes", "errors", "older", "newer", "jumps"), (0, LARGEST_COUNT)
+    ),
+    **dict.fromkeys(("reach", "alpha", "cap"), (0, math.cosh(2 * RADIUS_LIMIT))),
     **dict.fromkeys(("diagonal", "steepness"), (0, LARGEST_WEIGHT)),
     "log_weights": (-LARGEST_COUNT, 0),
     "log_beta": (-gaussian.FARTHEST, gaussian.FARTHEST),
@@ -221,12 +224,26 @@ def _bytes(text: Any) -> bytes:
 
 def _digest(document: Any) -> str:
     """Over the sorted JSON, with 1.0 as 1: programs that read and write it again may do that"""
-    return sha256(json.dumps(_whole(document), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    digest = sha256()
+    for piece in _pieces(document):
+        digest.update(piece.encode())
+    return digest.hexdigest()
 
 
-def _whole(value: Any) -> Any:
+def _pieces(value: Any) -> Iterator[str]:
+    """Compact JSON with sorted keys, piece by piece: one call for all of it would keep the interpreter's lock"""
     if isinstance(value, dict):
-        return {name: _whole(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_whole(each) for each in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+        yield "{"
+        for i, name in enumerate(sorted(value)):
+            yield f"{',' if i else ''}{json.dumps(name)}:"
+            yield from _pieces(value[name])
+        yield "}"
+    elif isinstance(value, list):
+        yield "["
+        for i, each in enumerate(value):
+            if i:
+                yield ","
+            yield from _pieces(each)
+        yield "]"
+    else:
+        yield json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)

@@ -23,8 +23,11 @@ from service.learners.drift import SENSITIVITY
 from service.sessions.rows import row_bytes
 
 Label = str | int
-#: The largest dimension. A second-order learner keeps its square in numbers, and all K of them together no more.
-LARGEST = 4096
+#: Numbers that all learners of a session keep together, 16 MiB of them: so much is stored, loaded and sent as a
+#: snapshot within the deadlines. A second-order learner keeps the square of its dimension.
+LARGEST = 1 << 21
+#: Bytes of retained points of one session.
+RETAINED = 1 << 30
 #: Learners that take any number of classes by themselves; of the others there is one a class.
 MANY_CLASSES = ("hemisphere", "softmax", "gaussian", "auto")
 #: Algorithms that have no reference point, and those whose features are the hemisphere's if none is given.
@@ -66,14 +69,15 @@ class Spec:
     def __post_init__(self) -> None:
         if self.algorithm == "strategic" and len(self.labels) != 2:
             raise BinaryOnly(len(self.labels))
-        learners, D = 1 if self.binary else len(self.labels), self.dimension + 2 * (self.reference is None)
-        if self.algorithm == "second_order" and learners * D**2 > (LARGEST + 2) ** 2:
-            allowed = f"at most {math.isqrt((LARGEST + 2) ** 2 // learners) - 2} for {learners} second-order learners"
-            raise InvalidParameter("dimension", self.dimension, allowed)
 
     @cached_property
     def binary(self) -> bool:
         return len(self.labels) == 2
+
+    @cached_property
+    def columns(self) -> int:
+        """Scores that a point has"""
+        return 1 if self.binary else len(self.labels)
 
     @cached_property
     def classes(self) -> int:
@@ -119,9 +123,14 @@ class Spec:
         return {label: i for i, label in enumerate(self.labels)}
 
     @cached_property
+    def label_types(self) -> set[type]:
+        """bool, int, str: whichever the labels are of. Booleans and integers are never mixed: True == 1"""
+        return set(map(type, self.labels))
+
+    @cached_property
     def label_array(self) -> NDArray[Any]:
         """The labels as an array to pick from: integers where all are, else objects"""
-        whole = all(isinstance(label, int) for label in self.labels)
+        whole = self.label_types == {int}
         return np.array(self.labels, dtype=np.int64 if whole else object)
 
     def first_state(self) -> Any:
@@ -154,6 +163,20 @@ class Spec:
         """Class indices as the caller's labels, in a list"""
         found: list[Label] = self.label_array[indices].tolist()
         return found
+
+
+def require_moderate(spec: Spec) -> Spec:
+    """Raise if it asks for more than is served; checked when a session is opened or changed, not when it is loaded"""
+    d, learners, more = spec.dimension, spec.columns, 2 * (spec.reference is None)
+    if spec.algorithm == "second_order" and learners * (d + more) ** 2 > LARGEST:
+        allowed = f"at most {math.isqrt(LARGEST // learners) - more} for {learners} second-order learners"
+        raise InvalidParameter("dimension", d, allowed)
+    if learners * d > LARGEST:
+        raise InvalidParameter("dimension", d, f"at most {LARGEST // learners} for {learners} labels")
+    if spec.keep_points * spec.row_bytes > RETAINED:
+        allowed = f"at most {RETAINED // spec.row_bytes} points of {spec.row_bytes} bytes each"
+        raise InvalidParameter("keep_points", spec.keep_points, allowed)
+    return spec
 
 
 def references(spec: Spec, state: Any) -> list[list[float]] | None:

@@ -10,6 +10,8 @@ in use, the next caller waits. Nothing is sent twice: a command whose reply was 
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,22 +23,44 @@ from redis.asyncio.connection import BlockingConnectionPool, SSLConnection, Unix
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AskError,
+    AuthenticationError,
     BusyLoadingError,
+    ClusterDownError,
     ConnectionError,
+    MasterDownError,
+    MovedError,
+    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
     TimeoutError,
+    TryAgainError,
 )
 
 from service.errors import OutcomeUnknown, StoreFull, StoreReadOnly, StoreUnavailable
 from service.store import scripts
-from service.store.keys import epoch_key, server_key
+from service.store.keys import epoch_key, ready_key, server_key
 from service.store.scripts import Script
 
 CUT_OFF = (ConnectionError, TimeoutError, asyncio.TimeoutError, OSError)
+#: The first word of a refusal, which redis-py makes a class of and takes out of the text.
+WORDS: dict[type[RedisError], str] = {
+    MovedError: "MOVED",
+    AskError: "ASK",
+    TryAgainError: "TRYAGAIN",
+    ClusterDownError: "CLUSTERDOWN",
+    MasterDownError: "MASTERDOWN",
+    NoPermissionError: "NOPERM",
+    AuthenticationError: "NOAUTH",
+    BusyLoadingError: "LOADING",
+}
+#: Of a script that ran into an error of its own: what it wrote until then is written.
+CRASHED = re.compile(r"(?:ERR )?(?:user_script|Error (?:compiling|running) script)")
+
+
 #: Connections of one process beside the line.
 CONNECTIONS = 32
 #: Arguments from this size on are not copied into the command, but written beside it.
@@ -171,6 +195,10 @@ class Connection:
     async def ping(self) -> None:
         await self.call("PING")
 
+    async def require_writable(self) -> None:
+        """Raise if the store does not take a write now: it is away, full, a replica, or this user may not"""
+        await self.call("SET", ready_key(), int(time.time()))
+
     # -------------------------------------------------------------------------------- commands
 
     async def script(
@@ -259,9 +287,10 @@ class Connection:
         try:
             async with asyncio.timeout(self.deadline):
                 connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-        except (*CUT_OFF, BusyLoadingError) as error:
+        except (*CUT_OFF, RedisError) as error:
             self.known_epoch = None
-            raise StoreUnavailable("the store does not answer") from error
+            said = f": {_said(error)}" if type(error) in WORDS else ""
+            raise StoreUnavailable(f"the store does not answer{said}") from error
         try:
             async with asyncio.timeout(patience):
                 await connection.send_packed_command([b"".join(map(pack_command, commands))])
@@ -302,12 +331,14 @@ def _refused(text: str) -> RedisError:
 
 def _refusal(error: RedisError) -> Exception:
     """Why the store said no; nothing was written"""
-    text = str(error)
+    text = _said(error)
     if isinstance(error, OutOfMemoryError) or "OOM" in text:
         return StoreFull("the store has no room left")
     if isinstance(error, ReadOnlyError) or "READONLY" in text:
         return StoreReadOnly("the store takes no writes at the moment")
-    word, plain = text.partition(" ")[0], type(error) is ResponseError
-    if plain and (not word.isupper() or word in ("ERR", "WRONGTYPE")):
-        return error  # a fault of ours
-    return StoreUnavailable(f"the store is not ready: {text if plain else f'{type(error).__name__} {text}'}")
+    return error if CRASHED.match(text) else StoreUnavailable(f"the store is not ready: {text}")
+
+
+def _said(error: BaseException) -> str:
+    word = next((word for kind, word in WORDS.items() if type(error) is kind), "")
+    return f"{word} {error}".strip()[:200]

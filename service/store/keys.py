@@ -87,13 +87,28 @@ def fork_queue_key() -> str:
     return "hc:2:forks"
 
 
-def sessions_key() -> str:
-    """Sorted set of session ids by the time they were opened"""
-    return "hc:2:sessions"
+def sessions_key(tenant: str = "default") -> str:
+    """Sorted set of the session ids of a tenant by the time they were opened"""
+    return "hc:2:sessions" if tenant == "default" else f"hc:2:sessions:{tenant}"
+
+
+def api_keys_key() -> str:
+    """Hash: id of an API key → what it may do, and the hash of its secret, as JSON"""
+    return "hc:2:keys"
+
+
+def quota_key(id: str) -> str:
+    """Hash: what an API key is limited in → when it will have paid off what it took"""
+    return f"hc:2:{{quota:{id}}}"
 
 
 def epoch_key() -> str:
     return "hc:2:{epoch}:number"
+
+
+def ready_key() -> str:
+    """When a worker last made sure that the store takes writes"""
+    return "hc:2:ready"
 
 
 def server_key() -> str:

@@ -15,6 +15,9 @@ from service.store.keys import ids_key, settled_key, state_key, waiting_key
 
 #: Ids of points that have their labels, or expired, that are remembered: the newest.
 KEEP_IDS = 100_000
+#: Bytes of the points of a session that may wait, and what one takes beside its coordinates: an id, thrice, in hashes
+#: and sorted sets.
+WAITING_BYTES, OVERHEAD = 64 << 20, 600
 #: How many ids are asked about in one go: Redis takes a million arguments, and serves nobody else meanwhile.
 ASKED = 10_000
 
@@ -25,6 +28,7 @@ class LateLabels:
 
     async def wait(self, spec: Spec, points: Sequence[tuple[str, bytes]], *, ttl: float, limit: int) -> None:
         """Keep these points, by id, until their labels come or the time is over."""
+        limit = min(limit, max(WAITING_BYTES // (8 * spec.dimension + OVERHEAD), 1))
         if len(points) > limit:
             raise RateLimited(f"{limit} points may wait for their labels", limit=limit)
         keys = [key(spec.id) for key in (state_key, ids_key, waiting_key, settled_key)]

@@ -15,6 +15,8 @@ from pathlib import Path
 LUA = Path(__file__).parent / "lua"
 #: An idempotency key is kept this long at least, unless the answers of a session have more bytes than that.
 KEY_SECONDS, KEY_BYTES = 600, 64 << 20
+#: What a key and its answer take in a hash beside their own bytes.
+KEY_OVERHEAD = 100
 #: How long the points of a fit may wait before it is opened.
 BRING_SECONDS = 600
 #: So many blocks without an entry are left alone, and each for so long: their commits may be on the way.
@@ -70,6 +72,7 @@ COMMIT = load(
     replies=CommitReply,
     KEY_SECONDS=KEY_SECONDS,
     KEY_BYTES=KEY_BYTES,
+    KEY_OVERHEAD=KEY_OVERHEAD,
     STRAY_BLOCKS=STRAY_BLOCKS,
     STRAY_SECONDS=STRAY_SECONDS,
 )
@@ -81,6 +84,7 @@ TOUCH = load("touch")
 WAIT = load("wait")
 WAITING = load("waiting")
 EPOCH = load("epoch")
+QUOTA = load("quota")
 FIT_BRING = load("fit_bring")
 FIT_OPEN = load("log", "fit", "fit_open", replies=FitReply, BRING_SECONDS=BRING_SECONDS)
 FIT_CLAIM = load("log", "fit", "fit_claim")

@@ -30,6 +30,7 @@ from service.sessions.apply import replay_learner
 from service.sessions.records import Change, Entry, EntryId, Kept, Kind, Listed, Loaded
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
+from service.sessions.tenants import DEFAULT, tenant_of
 from service.store import codec, scripts
 from service.store.connection import Connection
 from service.store.keys import answers_key, blocks_key, born_key, log_key, session_keys, sessions_key, state_key
@@ -37,6 +38,8 @@ from service.store.late_labels import KEEP_IDS
 from service.store.log import Log
 from service.store.scripts import CommitReply, OpenReply
 
+#: Bytes of settings after which a page of the list ends: labels and a reference point may be long.
+PAGE = 1 << 20
 #: A learner of at most so many bytes is replayed in no time; a larger one leaves the event loop.
 BRIEF = 4096
 
@@ -100,7 +103,7 @@ class Store:
     async def _list(self, spec: Spec) -> None:
         try:
             since = datetime.fromisoformat(spec.created_at).timestamp()
-            await self._connection.call("ZADD", sessions_key(), since, spec.id)
+            await self._connection.call("ZADD", sessions_key(tenant_of(spec.id)), since, spec.id)
         except (StoreUnavailable, StoreFull, StoreReadOnly) as error:  # they say that nothing was changed
             raise OutcomeUnknown from error
 
@@ -161,12 +164,12 @@ class Store:
             raise absent(sid, ended)
         await self.forget(sid)
 
-    async def page(self, limit: int, cursor: str | None) -> tuple[list[Listed], str | None]:
+    async def page(self, limit: int, cursor: str | None, tenant: str = DEFAULT) -> tuple[list[Listed], str | None]:
         """Sessions, newest first, and where to go on. Those that are gone are taken off the list as they are met."""
         since, last = _cursor(cursor)
-        found: list[Listed] = []
-        while len(found) < limit:
-            span = (sessions_key(), since, "-inf", "WITHSCORES", "LIMIT", 0, limit + 32)
+        found, weight = list[Listed](), 0
+        while len(found) < limit and weight < PAGE:
+            span = (sessions_key(tenant), since, "-inf", "WITHSCORES", "LIMIT", 0, limit + 32)
             flat = await self._connection.call("ZREVRANGEBYSCORE", *span)
             pairs = [(float(flat[i + 1]), flat[i].decode()) for i in range(0, len(flat), 2)]
             pairs = [pair for pair in pairs if last is None or pair < last]
@@ -183,14 +186,19 @@ class Store:
                     found.append(codec.read_listed(fields))
                 except (ValueError, KeyError, TypeError):  # damaged: its own address says so; the others are shown
                     continue
-                if len(found) == limit:
+                weight += len(fields[0])
+                if len(found) == limit or weight >= PAGE:
                     break
         assert last is not None
         return found, f"{last[0]!r}:{last[1]}"
 
+    async def count(self, tenant: str) -> int:
+        """Sessions of a tenant, those included that expired since the list was last read"""
+        return int(await self._connection.call("ZCARD", sessions_key(tenant)))
+
     async def forget(self, sid: str) -> None:
         """Take a session that is gone off the list."""
-        await self._connection.call("ZREM", sessions_key(), sid)
+        await self._connection.call("ZREM", sessions_key(tenant_of(sid)), sid)
 
     # -------------------------------------------------------------------------------- commit
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import socket
 import struct
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 
 from service.api.problems import STATUS
 from service.errors import slug as slug_of
+from service.geometry import RADIUS_LIMIT
 from tests.problem import require_problem
 from tests.running import Running
 
@@ -255,7 +257,7 @@ def opened_badly() -> Iterator[Row]:
 def points_badly() -> Iterator[Row]:
     """Points and labels that cannot be learned"""
     both: list[tuple[str, Any]] = [("observe", observing), ("predict", lambda body: predicting(_unlabelled(body)))]
-    limit = 0.9999877116507956  # tanh(12.0/2)
+    limit = math.tanh(RADIUS_LIMIT / 2)
     for where, ask in both:
         for value in NON_FINITE:
             yield f"{where}: {value:.20} in a point", ask(point(value)), 422, "non-finite", {"index": 1}
@@ -268,7 +270,7 @@ def points_badly() -> Iterator[Row]:
         for value in ("null", "1", '"ab"', '["a", "b"]', '{"a": 1, "b": 2}', "true"):
             row = f'{{"points": [[0.1, 0.2], {value}], "labels": [1, 1]}}'
             yield f"{where}: {value} for a point", ask(row), 422, "not-a-number", {"index": 1}
-        for x, y in ((1, 0), (0.8, 0.6), (0.99999, 0), (-1.5, 0.0), (1e308, 0), (2**64, 0)):
+        for x, y in ((1, 0), (0.8, 0.6), (0.999995, 0), (-1.5, 0.0), (1e308, 0), (2**64, 0)):
             outside = f'{{"points": [[0.1, 0.2], [{x!r}, {y!r}]], "labels": [1, 1]}}'
             members = {"index": 1, "norm": pytest.approx((x * x + y * y) ** 0.5 if x < 1e300 else x), "limit": limit}
             yield f"{where}: norm of {x!r}, {y!r}", ask(outside), 422, "point-outside-ball", members
@@ -301,8 +303,8 @@ def points_badly() -> Iterator[Row]:
         "2",
         "true",
         "false",
-        "1.0",
-        "-1.0",
+        "1.5",
+        "-0.5",
         '"1"',
         "null",
         "NaN",

@@ -111,15 +111,17 @@ end
 if #ARGV >= first_answer then
   local seconds = tonumber(redis.call('TIME')[1])
   if since == '0' then since = seconds end
-  if seconds - since >= KEY_SECONDS or tonumber(bytes) >= KEY_BYTES / 2 then
+  local more_bytes = 0
+  for i = first_answer, #ARGV do more_bytes = more_bytes + #ARGV[i] + KEY_OVERHEAD / 2 end
+  if seconds - since >= KEY_SECONDS or tonumber(bytes) + more_bytes > KEY_BYTES / 2 then
     which, since, bytes, both = which == '0' and '1' or '0', seconds, 0, '1'
     redis.call('UNLINK', which == '0' and answers_0 or answers_1)
   end
   local current = which == '0' and answers_0 or answers_1
   for i = first_answer, #ARGV, 2 do
     redis.call('HSET', current, ARGV[i], number .. ' ' .. ARGV[i + 1])
-    bytes = bytes + #ARGV[i] + #ARGV[i + 1]
   end
+  bytes = string.format('%.0f', bytes + more_bytes)
   put('answers', which .. ' ' .. since .. ' ' .. bytes .. ' ' .. both)
 end
 

@@ -1,0 +1,1 @@
+"""What `horocycle stream`, `fit`, `open` and `watch` do: programs above the SDK."""

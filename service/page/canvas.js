@@ -1,0 +1,382 @@
+/* Paints a scene on canvases that lie on each other: the ground with its regions, the points, the lines. */
+
+import { curve, segment } from "./ball.js";
+import { colour, isDark, striped, trace } from "./palette.js";
+import { tiling } from "./tiling.js";
+
+const AGES = [0.3, 0.45, 0.65, 0.95]; // opacity, oldest first
+const FADING = 200; // points, from which on older ones are paler
+const FLASH = 900; // milliseconds
+const ARROWS = 60; // the newest moves are drawn
+const AFFORDED = 14; // milliseconds that the regions may take while they change; when they rest, a cell is a pixel
+
+const STRAIGHT = 4000; // disks
+
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+
+/** A line, or an arc that leaves one by less than a tenth of a pixel: [unit normal, offset along it] */
+function straight(found) {
+  if (found.shape === "line") {
+    const size = Math.hypot(...found.normal);
+    return [found.normal.map((each) => each / size), -found.offset / size];
+  }
+  if (found.radius < STRAIGHT) return null;
+  const away = Math.hypot(...found.centre);
+  return [found.centre.map((each) => each / away), away - found.radius];
+}
+
+/** A class's tint as pixels: plain, of a stripe, of a border */
+function inked(k) {
+  const [r, g, b] = colour(k).match(/\w\w/g).map((each) => parseInt(each, 16)), alphas = isDark() ? [62, 130, 200] : [44, 100, 170];
+  return Object.assign(alphas.map((alpha) => ((alpha << 24) | (b << 16) | (g << 8) | r) >>> 0), { striped: striped(k) });
+}
+
+export class Painter {
+  /** host: an element with three canvases; small: a thumbnail, without rulers and flashes */
+  constructor(host, { small = false } = {}) {
+    this.layers = ["ground", "marks", "lines"].map((name) => {
+      const canvas = document.createElement("canvas");
+      canvas.className = name;
+      host.append(canvas);
+      return canvas.getContext("2d");
+    });
+    this.host = host;
+    this.small = small;
+    this.sprites = new Map();
+    this.flashes = [];
+    this.tint = document.createElement("canvas");
+    this.cost = 2e-4; // milliseconds a cell of the regions takes
+    this.resize();
+  }
+
+  resize() {
+    const ratio = Math.min(devicePixelRatio || 1, 2), side = Math.max(40, Math.round(this.host.clientWidth));
+    this.side = side;
+    this.ratio = ratio;
+    this.radius = side / 2 - (this.small ? 1.5 : 10);
+    for (const { canvas } of this.layers) {
+      canvas.width = canvas.height = Math.round(side * ratio);
+    }
+    this.sprites.clear();
+  }
+
+  recolour() {
+    this.sprites.clear();
+    const style = getComputedStyle(document.documentElement);
+    this.ink = style.getPropertyValue("--ink").trim();
+    this.paper = style.getPropertyValue("--disk").trim();
+  }
+
+  at([x, y]) {
+    return [this.side / 2 + this.radius * x, this.side / 2 - this.radius * y];
+  }
+
+  /** The point of the disk under a position of the host; null outside */
+  under(px, py, most = 0.995) {
+    const x = (px - this.side / 2) / this.radius, y = (this.side / 2 - py) / this.radius;
+    return Math.hypot(x, y) < most ? [x, y] : null;
+  }
+
+  begin(layer) {
+    const context = this.layers[layer];
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    context.clearRect(0, 0, this.side, this.side);
+    if (!this.ink) this.recolour();
+    return context;
+  }
+
+  rim(context) {
+    context.beginPath();
+    context.arc(this.side / 2, this.side / 2, this.radius, 0, 2 * Math.PI);
+  }
+
+  /** Disk, tiling, tints. `resting`: as fine as the screen */
+  ground(drawn, resting) {
+    const context = this.begin(0);
+    context.save();
+    this.rim(context);
+    context.fillStyle = this.paper;
+    context.fill();
+    context.clip();
+    if (drawn.boundary || (drawn.form && drawn.kind === "one")) this.halves(context, drawn.form);
+    else if (drawn.classAt) this.regions(context, drawn.classAt, resting);
+    if (drawn.threshold && drawn.geodesic) this.hatched(context, drawn);
+    if (!this.small) this.tiles(context, drawn.view);
+    context.restore();
+  }
+
+  tiles(context, view) {
+    context.strokeStyle = this.ink;
+    context.globalAlpha = isDark() ? 0.1 : 0.075;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (const [x, y] of tiling(view)) {
+      const reach = Math.hypot(x[0] - y[0], x[1] - y[1]);
+      if (reach * this.radius < 1.5) continue;
+      segment(x, y, reach > 0.12 ? 6 : 2).forEach((each, i) => (i ? context.lineTo(...this.at(each)) : context.moveTo(...this.at(each))));
+    }
+    context.stroke();
+    context.globalAlpha = 1;
+  }
+
+  /** Two classes: each side of a circle or line in its tint */
+  halves(context, q) {
+    const all = new Path2D();
+    all.rect(0, 0, this.side, this.side);
+    const found = curve(q), side = new Path2D();
+    context.globalAlpha = isDark() ? 0.2 : 0.13;
+    if (!found) {
+      context.fillStyle = colour(q[3] >= 0 ? 1 : 0);
+      context.fill(all);
+    } else {
+      this.outline(side, found);
+      const inside = found.shape === "circle" ? (q[0] < 0 ? 1 : 0) : 1; // the class within; of a line, where ⟨b,x⟩ > 0
+      context.fillStyle = colour(inside);
+      context.fill(side);
+      all.addPath(side);
+      context.fillStyle = colour(1 - inside);
+      context.fill(all, "evenodd");
+    }
+    context.globalAlpha = 1;
+  }
+
+  /** A circle; or of a line the half plane that its normal points to */
+  outline(path, found) {
+    const line = straight(found);
+    if (!line) return path.arc(...this.at(found.centre), found.radius * this.radius, 0, 2 * Math.PI);
+    const [n, off] = line;
+    const corner = (along, out) => this.at([(off + out) * n[0] - along * n[1], (off + out) * n[1] + along * n[0]]);
+    path.moveTo(...corner(-3, 0));
+    for (const [along, out] of [[3, 0], [3, 3], [-3, 3]]) path.lineTo(...corner(along, out));
+    path.closePath();
+  }
+
+  /** Which class each cell is. Blocks whose corners agree are taken as a whole: small ones when resting */
+  regions(context, classAt, resting) {
+    const finest = Math.round(this.side * Math.min(this.ratio, 1.5)), begun = performance.now();
+    const cells = resting ? finest : Math.max(180, Math.min(finest, Math.floor(Math.sqrt(AFFORDED / this.cost))));
+    const found = this.decided(classAt, cells, resting ? 3 : 8);
+    const image = new ImageData(cells, cells), pixels = new Uint32Array(image.data.buffer), inks = new Map();
+    for (let j = 0, cell = 0; j < cells; j++) {
+      for (let i = 0; i < cells; i++, cell++) {
+        const k = found[cell];
+        if (k < 0) continue;
+        let ink = inks.get(k);
+        if (!ink) inks.set(k, (ink = inked(k)));
+        const right = found[cell + 1], below = found[cell + cells];
+        const border = (right >= 0 && right !== k && i + 1 < cells) || (below >= 0 && below !== k);
+        pixels[cell] = ink[border ? 2 : ink.striped && (i + j) % 9 < 3 ? 1 : 0];
+      }
+    }
+    if (!resting) this.cost = (performance.now() - begun + 0.01) / (cells * cells);
+    this.tint.width = this.tint.height = cells;
+    this.tint.getContext("2d").putImageData(image, 0, 0);
+    context.imageSmoothingQuality = "high";
+    context.drawImage(this.tint, 0, 0, this.side, this.side);
+  }
+
+  decided(classAt, cells, block) {
+    const found = new Int16Array(cells * cells).fill(-1), corners = Math.ceil(cells / block) + 1;
+    const unit = this.side / cells / this.radius, middle = this.side / 2 / this.radius;
+    const at = (i, j) => {
+      const x = (i + 0.5) * unit - middle, y = middle - (j + 0.5) * unit;
+      return x * x + y * y < 0.9999 ? classAt(x, y) : -1;
+    };
+    const coarse = new Int16Array(corners * corners);
+    for (let j = 0; j < corners; j++) for (let i = 0; i < corners; i++) coarse[j * corners + i] = at(i * block, j * block);
+    for (let j = 0; j + 1 < corners; j++) {
+      for (let i = 0; i + 1 < corners; i++) {
+        const c = j * corners + i, k = coarse[c];
+        const whole = k >= 0 && k === coarse[c + 1] && k === coarse[c + corners] && k === coarse[c + corners + 1];
+        for (let y = j * block; y < Math.min((j + 1) * block, cells); y++) {
+          for (let x = i * block; x < Math.min((i + 1) * block, cells); x++) found[y * cells + x] = whole ? k : at(x, y);
+        }
+      }
+    }
+    return found;
+  }
+
+  /** Between the geodesic through p and the threshold: no rational agent is seen there */
+  hatched(context, drawn) {
+    const between = new Path2D();
+    drawn.threshold.forEach((x, i) => (i ? between.lineTo(...this.at(x)) : between.moveTo(...this.at(x))));
+    const first = drawn.threshold[0], last = drawn.threshold[drawn.threshold.length - 1];
+    this.follow(between, drawn.geodesic, last, first);
+    between.closePath();
+    context.save();
+    context.clip(between);
+    context.strokeStyle = this.ink;
+    context.globalAlpha = 0.22;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (let x = -this.side; x < this.side; x += 6) {
+      context.moveTo(x, this.side);
+      context.lineTo(x + this.side, 0);
+    }
+    context.stroke();
+    context.restore();
+  }
+
+  /** Along a geodesic's curve from one of its ideal points to the other, within the disk */
+  follow(path, found, from, to) {
+    if (straight(found)) return path.lineTo(...this.at(to));
+    const [x, y] = this.at(found.centre), [a, b] = [from, to].map((each) => this.at(each));
+    const begin = Math.atan2(a[1] - y, a[0] - x);
+    let turn = Math.atan2(b[1] - y, b[0] - x) - begin;
+    turn -= 2 * Math.PI * Math.round(turn / (2 * Math.PI)); // the short way: geodesics turn by less than π
+    path.arc(x, y, found.radius * this.radius, begin, begin + turn, turn < 0);
+  }
+
+  sprite(k, size) {
+    const name = k * 64 + Math.round(size * 4);
+    let found = this.sprites.get(name);
+    if (!found) {
+      const half = Math.ceil(size * 1.7) + 1;
+      found = document.createElement("canvas");
+      found.width = found.height = 2 * half * this.ratio;
+      const context = found.getContext("2d");
+      context.scale(this.ratio, this.ratio);
+      trace(context, k, half, half, size);
+      context.fillStyle = colour(k);
+      context.fill();
+      context.strokeStyle = this.paper;
+      context.lineWidth = 0.6;
+      context.stroke();
+      found.half = half;
+      this.sprites.set(name, found);
+    }
+    return found;
+  }
+
+  /** The points, the newest on top; smaller towards the rim, as everything is in the disk */
+  marks(drawn) {
+    const context = this.begin(1), n = drawn.points.length;
+    const largest = this.small ? Math.min(3.2, Math.max(1.8, 3 * (120 / Math.max(n, 1)) ** 0.25)) : Math.min(7, Math.max(3.2, 6 * (250 / Math.max(n, 1)) ** 0.22));
+    const slices = Math.min(AGES.length, 1 + Math.floor(n / FADING));
+    drawn.points.forEach(({ x, y, row }, i) => {
+      const size = Math.round(4 * largest * (0.38 + 0.62 * (1 - x * x - y * y))) / 4;
+      const mark = this.sprite(row.label, Math.max(size, 0.75)), [px, py] = this.at([x, y]);
+      context.globalAlpha = AGES[AGES.length - slices + Math.floor((slices * i) / n)];
+      context.drawImage(mark, px - mark.half, py - mark.half, 2 * mark.half, 2 * mark.half);
+    });
+    context.globalAlpha = 1;
+  }
+
+  /** Boundary, bands, arrows, reference point, rim, flashes; true while a flash goes on */
+  lines(drawn, hovered, now) {
+    const context = this.begin(2);
+    context.save();
+    this.rim(context);
+    context.clip();
+    context.strokeStyle = this.ink;
+    for (const q of drawn.bands) this.stroke(context, curve(q), 1, [2, 4], 0.6);
+    if (drawn.geodesic) this.stroke(context, drawn.geodesic, 1.5, [1, 5]);
+    if (drawn.boundary) this.stroke(context, drawn.boundary, this.small ? 1.5 : 2.5);
+    if (drawn.threshold) this.poly(context, drawn.threshold, this.small ? 1.5 : 2.5);
+    if (drawn.fit?.curve) this.stroke(context, drawn.fit.curve, 2, [9, 5]);
+    if (!this.small) this.arrows(context, drawn.points);
+    const burning = this.flash(context, drawn, now);
+    this.support(context, drawn);
+    context.restore();
+    context.strokeStyle = this.ink;
+    context.lineWidth = this.small ? 1 : 1.5;
+    this.rim(context);
+    context.stroke();
+    if (!this.small) for (const p of drawn.references) this.reference(context, p);
+    if (hovered) this.ring(context, hovered, 11, 2);
+    return burning;
+  }
+
+  stroke(context, found, width, dash = [], alpha = 1) {
+    if (!found) return;
+    const path = new Path2D(), line = straight(found);
+    if (!line) this.outline(path, found);
+    else {
+      const [n, off] = line;
+      path.moveTo(...this.at([off * n[0] - 3 * n[1], off * n[1] + 3 * n[0]]));
+      path.lineTo(...this.at([off * n[0] + 3 * n[1], off * n[1] - 3 * n[0]]));
+    }
+    context.globalAlpha = alpha;
+    context.lineWidth = width;
+    context.setLineDash(dash);
+    context.stroke(path);
+    context.setLineDash([]);
+    context.globalAlpha = 1;
+  }
+
+  poly(context, points, width) {
+    context.lineWidth = width;
+    context.beginPath();
+    points.forEach((x, i) => (i ? context.lineTo(...this.at(x)) : context.moveTo(...this.at(x))));
+    context.stroke();
+  }
+
+  /** From where agents were to where they were seen */
+  arrows(context, points) {
+    const moves = points.filter(({ from, x, y }) => from && Math.hypot(from[0] - x, from[1] - y) > 1e-6).slice(-ARROWS);
+    moves.forEach((move, i) => {
+      const a = this.at(move.from), b = this.at([move.x, move.y]), away = Math.hypot(b[0] - a[0], b[1] - a[1]);
+      if (away < 2) return;
+      context.globalAlpha = 0.2 + (0.65 * (i + 1)) / moves.length;
+      context.lineWidth = 1.25;
+      context.beginPath();
+      const way = segment(move.from, [move.x, move.y]).map((x) => this.at(x));
+      way.forEach((x, j) => (j ? context.lineTo(...x) : context.moveTo(...x)));
+      const before = way[way.length - 2], angle = Math.atan2(b[1] - before[1], b[0] - before[0]), head = Math.min(7, 2 + away / 4);
+      for (const turn of [2.6, -2.6]) {
+        context.moveTo(b[0] + head * Math.cos(angle + turn), b[1] + head * Math.sin(angle + turn));
+        context.lineTo(...b);
+      }
+      context.stroke();
+      context.beginPath();
+      context.arc(a[0], a[1], 1.8, 0, 2 * Math.PI);
+      context.fillStyle = this.ink;
+      context.fill();
+    });
+    context.globalAlpha = 1;
+  }
+
+  /** Mistakes flash where they were made */
+  flash(context, drawn, now) {
+    this.flashes = this.flashes.filter((each) => now - each.begun < FLASH);
+    if (!this.flashes.length || this.small) return false;
+    const places = new Map(drawn.points.slice(-400).map((each) => [each.row, each]));
+    context.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--alert").trim();
+    for (const { row, begun } of this.flashes) {
+      const place = places.get(row);
+      if (!place) continue;
+      const share = still.matches ? 0.35 : (now - begun) / FLASH;
+      context.globalAlpha = 1 - share;
+      this.ring(context, [place.x, place.y], 5 + 17 * share, 3 - 2 * share);
+    }
+    context.globalAlpha = 1;
+    context.strokeStyle = this.ink;
+    return true;
+  }
+
+  mistaken(rows, now) {
+    this.flashes.push(...rows.map((row) => ({ row, begun: now })));
+    this.flashes = this.flashes.slice(-40);
+  }
+
+  support(context, drawn) {
+    if (!drawn.fit?.support) return;
+    for (const { x, y, row } of drawn.points) if (drawn.fit.support.has(row.position)) this.ring(context, [x, y], 8, 1.5);
+  }
+
+  ring(context, x, size, width) {
+    context.lineWidth = width;
+    context.beginPath();
+    context.arc(...this.at(x), size, 0, 2 * Math.PI);
+    context.stroke();
+  }
+
+  reference(context, p) {
+    context.beginPath();
+    context.arc(...this.at(p), 5.5, 0, 2 * Math.PI);
+    context.fillStyle = this.paper;
+    context.fill();
+    context.lineWidth = 2.25;
+    context.stroke();
+  }
+}

@@ -1,0 +1,152 @@
+"""uvicorn's HTTP protocol with what it lacks: deadlines for headers, bodies and answers, and a cap on connections.
+
+A connection that waits for a request is idle. When there are more connections than the cap, the one that has been idle
+longest gives way to the newest; if none is idle, the newest is told to come back. So silent sockets shut nobody out.
+One sweep a worker closes those that are over a deadline: a request costs no timer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+#: Bytes of a request line and its headers.
+HEADER_BYTES = 65536
+#: Files that a worker may open beside its connections.
+SPARE_FILES = 128
+
+
+@dataclass(frozen=True)
+class Limits:
+    connections: int = 4096
+    header_seconds: float = 10.0
+    body_seconds: float = 60.0
+
+    @property
+    def sweep(self) -> float:
+        """Seconds between two looks for those that are over a deadline"""
+        return min(self.header_seconds, self.body_seconds) / 4
+
+
+def below_file_limit(connections: int) -> int:
+    """A cap on connections that leaves some of the files that this process may open"""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return connections if soft == resource.RLIM_INFINITY else max(min(connections, soft - SPARE_FILES), 1)
+
+
+def raise_file_limit() -> None:
+    """The soft limit on open files up to the hard one, for this process and those it starts"""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """One connection. `limits` is set once a process, before the first connection"""
+
+    limits: ClassVar[Limits] = Limits()
+    idle: ClassVar[OrderedDict[BoundedHttp, None]] = OrderedDict()  # those that wait for a request, longest first
+    sweeping: ClassVar[asyncio.TimerHandle | None] = None
+
+    began = heard = 0.0  # when it began to wait for headers, or for the body; when it was last heard of
+    stuck: float | None = None  # since when nobody has read what was written
+    header_bytes: int | None = None  # of a request that has begun, while its headers are not whole
+
+    # ------------------------------------------------------------------------------- what uvicorn calls
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_request()
+        if len(self.connections) > self.limits.connections:
+            self._make_room()
+        if BoundedHttp.sweeping is None:
+            BoundedHttp.sweeping = self.loop.call_later(self.limits.sweep, self._sweep)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.idle.pop(self, None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = self.loop.time()
+        super().data_received(data)
+        if self.header_bytes is not None:  # after these bytes too: they were all of headers
+            self.header_bytes += len(data)
+            if self.header_bytes > HEADER_BYTES:
+                self._end(431, "Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.began, self.header_bytes = self.loop.time(), 0
+
+    def on_headers_complete(self) -> None:
+        self.idle.pop(self, None)
+        self.header_bytes, self.began = None, self.heard
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.pipeline and not self.transport.is_closing():
+            self._await_request()
+
+    def handle_websocket_upgrade(self) -> None:
+        self.idle.pop(self, None)
+        super().handle_websocket_upgrade()
+
+    def pause_writing(self) -> None:
+        self.stuck = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self.stuck = None
+        super().resume_writing()
+
+    # ------------------------------------------------------------------------------------------ bounds
+
+    def _await_request(self) -> None:
+        self.began = self.heard = self.loop.time()
+        self.idle[self] = None
+        self.idle.move_to_end(self)
+
+    def _make_room(self) -> None:
+        oldest = next(iter(self.idle))
+        if oldest is self:
+            self._end(503, "Service Unavailable", b"retry-after: 1\r\n")
+        else:
+            oldest._abort()
+
+    def _late(self, now: float) -> bool:
+        """Whether it is over a deadline"""
+        if self.stuck is not None and now - self.stuck > self.limits.body_seconds:
+            return True
+        if self in self.idle:
+            return now - self.began > self.limits.header_seconds
+        reading = self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete
+        if not reading or self.flow.read_paused:  # it is the app's turn
+            return False
+        return now - self.began > self.limits.body_seconds or now - self.heard > self.limits.header_seconds
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for each in [each for each in self.connections if isinstance(each, BoundedHttp) and each._late(now)]:
+            if each.stuck is not None or (each in each.idle and each.header_bytes is None):
+                each._abort()  # nobody listens, or nothing was asked
+            else:
+                each._end(408, "Request Timeout")
+        again = self.connections and not self.loop.is_closed()
+        BoundedHttp.sweeping = self.loop.call_later(self.limits.sweep, self._sweep) if again else None
+
+    def _end(self, status: int, reason: str, more: bytes = b"") -> None:
+        """A last word, if none was said yet; then the connection is closed"""
+        self.idle.pop(self, None)
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            head = b"HTTP/1.1 %d %b\r\ncontent-length: 0\r\nconnection: close\r\n" % (status, reason.encode())
+            self.transport.write(head + more + b"\r\n")
+        self.transport.close()
+
+    def _abort(self) -> None:
+        self.idle.pop(self, None)
+        self.transport.abort()
