@@ -18,20 +18,13 @@ from service.store.api_keys import ApiKey
 
 #: What anybody may ask for: it tells nothing of any session.
 PUBLIC = re.compile(
-    r"/(?:health/(?:live|ready)|docs(?:/.*)?|openapi\.json|problems(?:/[^/]*)?|page/.*|favicon\.ico|sessions/[^/]+/live)?"
+    r"/(?:(?:v2/)?health/(?:live|ready)|v2|docs(?:/.*)?|openapi\.json|problems(?:/[^/]*)?|page/.*|favicon\.ico|sessions/[^/]+/live)?"
 )
-SESSION = re.compile(r"/sessions/([^/]+)(/.*)?")
+SESSION = re.compile(r"/(sessions|v2/models)/([^/]+)(/.*)?")
 #: Behind /sessions/{id}: what the scopes observe and predict may do. Whatever is not here needs admin.
-OBSERVE = {
-    ("GET", "/stream"),
-    ("POST", "/observe"),
-    ("POST", "/labels"),
-    ("GET", "/stream"),
-    ("GET", "/events"),
-    ("GET", "/disk.svg"),
-}
+OBSERVE = {("POST", "/observe"), ("POST", "/labels"), ("GET", "/stream"), ("GET", "/events"), ("GET", "/disk.svg")}
 READ = {("GET", each) for each in ("", "/predict", "/model", "/metrics", "/certificate")}
-PREDICT = {("POST", "/predict"), ("GET", "/predict")}
+PREDICT = {("POST", "/predict"), ("GET", "/predict"), ("POST", "/infer"), ("GET", "/ready")}
 
 
 def needed(method: str, path: str) -> tuple[str, ...]:
@@ -41,7 +34,7 @@ def needed(method: str, path: str) -> tuple[str, ...]:
         return ("predict", "admin")
     if (found := SESSION.fullmatch(path)) is None:
         return ("admin",)
-    asked = (method, found[2] or "")
+    asked = (method, found[3] or "")
     allowed = [name for name, may in (("observe", OBSERVE | READ), ("predict", PREDICT | READ)) if asked in may]
     return (*(name for name in allowed if asked != ("GET", "/predict") or name == "predict"), "admin")
 
@@ -57,7 +50,7 @@ async def admit(here: Context, scope: Scope, headers: Mapping[str, str]) -> dict
         raise ScopeMissing(scopes[0])
     scope["key"] = key
     if found := SESSION.fullmatch(path):
-        scope["path"] = f"/sessions/{inner(key.tenant, found[1])}{found[2] or ''}"
+        scope["path"] = f"/{found[1]}/{inner(key.tenant, found[2])}{found[3] or ''}"
     length = headers.get("content-length", "0" if "transfer-encoding" not in headers else "")
     if key.limits.get("bytes") and not length.isdigit():
         raise InvalidRequest("a key with a rate of bytes needs a Content-Length", header="Content-Length")
