@@ -128,7 +128,7 @@ def test_commands_before_a_script_are_one_transaction_with_it(server: EmbeddedSe
         try:
             found = await connection.script(script, ["a hash"], "!", first=[("HSET", "a hash", "block", block)])
             assert found == block + b"!"
-            with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            with pytest.raises(StoreUnavailable, match="WRONGTYPE"):
                 await connection.script(script, ["a hash"], "!", first=[("INCR", "a hash")])
             assert await connection.script(script, ["a hash"], "?") == block + b"?"
         finally:

@@ -83,7 +83,10 @@ def test_every_message_is_answered_as_observe_would(http: httpx.Client, query: s
         ({**one(32), "if_match": 10_000}, {"json": one(32), "headers": {"if-match": '"10000"'}}),
         ({"point": [0.1], "label": 1}, {}),
         ("{", {"content": "{", "headers": {"content-type": "application/json"}}),
-        ('{"point": [NaN, 0.1], "label": 1, "reply": "summary"}', {"content": '{"point": [NaN, 0.1], "label": 1}'}),
+        (
+            '{"point": [NaN, 0.1], "label": 1, "reply": "summary"}',
+            {"content": '{"point": [NaN, 0.1], "label": 1}', "headers": {"content-type": "application/json"}},
+        ),
         ({**one(33), "surprise": 1}, {}),
         (one(34), {}),
     ]

@@ -26,6 +26,7 @@ import orjson
 from starlette.datastructures import QueryParams
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from service.api.admission import charge_points
 from service.api.context import Context
 from service.api.formats import JSON, RAW, load_json, read_labelled, read_labels
 from service.api.labels import labelled
@@ -165,7 +166,10 @@ class Stream:
             if message["type"] == "websocket.disconnect":
                 return 0, ""
             text = message.get("text")
-            waiting = await self._taken(message["bytes"] if text is None else text.encode(), text is None)
+            try:
+                waiting = await self._taken(message["bytes"] if text is None else text.encode(), text is None)
+            except AWAY as error:  # its key has no points left for now, or nobody can tell
+                return LATER, described(error)["type"]
             self._waiting.append(waiting)
             self._size += waiting.size
             self._came.set()
@@ -185,6 +189,8 @@ class Stream:
             with suppress(HorocycleError):
                 spec = (await self._here.ingest.current(spec.id)).spec
             request, reply = _understood(spec, mark, body, raw, fields, self._told)
+        if "key" in self._socket.scope:
+            await charge_points(self._here, self._socket.scope, len(request.batch.X) + len(request.ids))
         if request.numbered is not None:
             return Waiting(self._here.ingest.observe(spec.id, request), len(body), None)
         if request.refused is not None:
