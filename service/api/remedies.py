@@ -54,5 +54,5 @@ REMEDIES = {
     "unknown-host": "Call the service by a name it knows; an operator adds names to its settings.",
     "cross-site": "A page of another site may not write here. An operator can allow its origin.",
     "scope-missing": "Use a key whose scopes cover this request; the detail names the one that is missing.",
-    "internal-error": "This is our fault. Send the same again with the same Idempotency-Key; tell the operator the X-Request-ID.",
+    "internal-error": "Our fault. Send the same again with its Idempotency-Key; tell the operator its X-Request-ID.",
 }
