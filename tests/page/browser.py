@@ -24,7 +24,8 @@ def complaints(page: Page) -> list[str]:
     found: list[str] = []
 
     def said(message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        trimmed = "410" in message.text and "/log?" in message.location.get("url", "")  # then it asks from `first` on
+        if message.type in ("error", "warning") and not trimmed:
             found.append(f"{message.text} {message.location.get('url', '')}")
 
     page.on("console", said)
