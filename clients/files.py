@@ -213,7 +213,10 @@ def _chosen(names: list[str], choice: Choice, path: str, line: int) -> tuple[int
 def _parquet(path: str, choice: Choice) -> Table:
     if importlib.util.find_spec("pyarrow") is None:
         raise FileProblem(f"{path}: parquet needs pyarrow: pip install 'horocycle[files]'")
-    table = importlib.import_module("pyarrow.parquet").read_table(path)
+    try:
+        table = importlib.import_module("pyarrow.parquet").read_table(path)
+    except ValueError as error:  # pyarrow's ArrowInvalid is one
+        raise FileProblem(f"{path} is not a parquet file: {error}") from None
     names = list(table.column_names)
     label, columns = _chosen(names, choice, path, 0)
     found = [table.column(i).combine_chunks().to_numpy(zero_copy_only=False) for i in columns]
