@@ -258,7 +258,7 @@ class Program:
 
     async def step(self, kind: str) -> None:
         spec = self.model.loaded.spec
-        if kind in ("promote", "budget", "keep", "name"):
+        if kind in CHANGES:
             seed = int(self.rng.integers(2**32))
             changes: list[Change] = []
 
@@ -328,7 +328,7 @@ class Program:
         return first
 
 
-SHARES = np.array([0.2, 0.2, 0.14, 0.12, 0.1, 0.06, 0.06, 0.05, 0.03, 0.04])
+SHARES = np.array([0.2, 0.2, 0.14, 0.12, 0.1, 0.06, 0.05, 0.04, 0.03, 0.03, 0.02, 0.01])
 
 
 async def programmed(

@@ -166,7 +166,7 @@ def test_use_keeps_a_session_alive_and_idleness_does_not(http: httpx.Client) -> 
         assert time.monotonic() < deadline
         time.sleep(0.05)
     for method, what in (("PATCH", ""), ("GET", "/metrics"), ("GET", "/snapshot"), ("GET", "/events"), ("DELETE", "")):
-        gone = http.request(method, f"/sessions/{idle}{what}", content="{}" if method == "PATCH" else None)
+        gone = http.request(method, f"/sessions/{idle}{what}", json={} if method == "PATCH" else None)
         assert (gone.status_code, gone.json()["type"]) == (410, "/problems/session-gone")
 
 
@@ -241,7 +241,7 @@ def test_the_estimate_of_a_budget_begins_anew(http: httpx.Client, running: Runni
 def test_a_change_that_is_refused_changes_nothing(http: httpx.Client, session: Any, change: Any, slug: str) -> None:
     sid = opened(http, {"dimension": 2, "reference": "origin", **session})
     before = http.get(f"/sessions/{sid}").json()
-    refused = http.patch(f"/sessions/{sid}", content=json.dumps(change))
+    refused = http.patch(f"/sessions/{sid}", content=json.dumps(change), headers={"content-type": "application/json"})
     assert (refused.status_code, refused.json()["type"]) == (422, f"/problems/{slug}")
     assert http.get(f"/sessions/{sid}").json() == before
 

@@ -23,6 +23,7 @@ from tests.running import Running
 from tests.storing import stored
 from tests.strategies import points
 
+JSON = {"content-type": "application/json"}
 LEARN = {"learn": {"warmup": 120, "method": "closest"}}
 ALL: dict[str, dict[str, Any]] = {
     **SESSIONS,
@@ -113,7 +114,7 @@ def test_programs_that_write_the_json_anew_do_no_harm(http: httpx.Client) -> Non
     turned = dict(reversed(document.items()))
     text = json.dumps({"snapshot": turned}, indent=3).replace("2.0,", "2,")
     assert '"curvature": 2,' in text
-    assert http.post("/sessions", content=text).status_code == 201
+    assert http.post("/sessions", content=text, headers=JSON).status_code == 201
 
 
 def test_idempotency_keys_stay_behind(http: httpx.Client) -> None:
@@ -132,10 +133,12 @@ def test_a_large_snapshot_is_read_and_another_large_body_is_not(http: httpx.Clie
     observe(http, sid, X, indices)
     body = json.dumps({"snapshot": http.get(f"/sessions/{sid}/snapshot").json()})
     assert len(body) > 3 << 19
-    answer = http.post("/sessions", content=body)
+    answer = http.post("/sessions", content=body, headers=JSON)
     assert answer.status_code == 201, answer.text
     assert answer.json()["observed"] == 50_000
-    other = http.post("/sessions", content=json.dumps({"dimension": 2, "reference": "origin", "name": "x" * (1 << 20)}))
+    other = http.post(
+        "/sessions", content=json.dumps({"dimension": 2, "reference": "origin", "name": "x" * (1 << 20)}), headers=JSON
+    )
     assert (other.status_code, other.json()["type"]) == (413, "/problems/body-too-large")
 
 
@@ -193,7 +196,7 @@ def test_a_flip_of_any_byte_is_found(document: dict[str, Any]) -> None:
 
 def refused(http: httpx.Client, forged: dict[str, Any], slugs: tuple[str, ...] = ("invalid-snapshot",)) -> None:
     body = json.dumps({"snapshot": forged})
-    answer = http.post("/sessions", content=body)
+    answer = http.post("/sessions", content=body, headers=JSON)
     assert answer.status_code == 422, answer.text[:300]
     assert answer.json()["type"].removeprefix("/problems/") in slugs, answer.text
     assert len(answer.content) < 20_000
@@ -203,7 +206,7 @@ def test_a_flip_is_refused_by_the_service(http: httpx.Client, document: dict[str
     text = json.dumps({"snapshot": document}, separators=(",", ":")).encode()
     for at in range(13, len(text) - 1, 97):
         damaged = text[:at] + bytes([text[at] ^ 1]) + text[at + 1 :]
-        answer = http.post("/sessions", content=damaged)
+        answer = http.post("/sessions", content=damaged, headers=JSON)
         assert answer.status_code in (400, 422), answer.text
         assert answer.json()["type"] in ("/problems/malformed-body", "/problems/invalid-snapshot")
 
@@ -226,7 +229,7 @@ def test_every_member_is_needed_and_has_its_type(http: httpx.Client, document: d
 
 @pytest.mark.parametrize("snapshot", ["null", "[]", "1", '"x"', "{}", "NaN"])
 def test_what_is_no_snapshot(http: httpx.Client, snapshot: str) -> None:
-    answer = http.post("/sessions", content=f'{{"snapshot": {snapshot}}}')
+    answer = http.post("/sessions", content=f'{{"snapshot": {snapshot}}}', headers=JSON)
     assert answer.status_code == 422, answer.text
     assert answer.json()["type"] in ("/problems/invalid-snapshot", "/problems/invalid-request")
 
@@ -348,7 +351,7 @@ def test_counts_too_large_to_count_on_are_refused(http: httpx.Client, huge: int)
     refused(http, sealed({**document, "log": [huge]}))
     refused(http, sealed({**document, "confusion": [[i, j, huge], *rest]}))
     refused(http, sealed({**document, "confusion": [[huge, j, n], *rest]}))
-    for name in ("block", "n", "errors", "alarms", "last_alarm", "seen") if huge < 2**64 else ():
+    for name in ("block", "switches", "alarms", "last_alarm", "seen") if huge < 2**64 else ():
         refused(http, sealed(with_tally(document, **{name: huge})))
 
 
@@ -367,13 +370,17 @@ def test_counts_that_contradict_each_other_are_refused(http: httpx.Client) -> No
         {**document, "status": "warming"},
         {**document, "status": "asleep"},
         with_tally(document, window=ones),
-        with_tally(document, n=61),
-        with_tally(document, errors=61),
-        with_tally(document, m=nan),
-        with_tally(document, low=nan),
-        with_tally(document, m=float("inf")),
-        with_tally(document, m=1e300),
-        with_tally(document, low=1.0),
+        with_tally(document, switches=61),
+        with_tally(document, alarms=2, last_alarm=1),
+        with_tally(document, held=np.array([6]), errors=np.zeros((1, 5), dtype=int)),
+        with_tally(document, held=np.array([1]), errors=np.array([[2, 0, 0, 0, 0]])),
+        with_tally(document, held=np.array([1]), errors=np.array([[0, 1, 0, 0, 0]])),
+        with_tally(document, held=np.full(7, 5), errors=np.zeros((7, 5), dtype=int)),
+        with_tally(document, loss=nan, bins=np.ones((10, 3))),
+        with_tally(document, loss=-1.0, bins=np.ones((10, 3))),
+        with_tally(document, bins=np.full((10, 3), nan)),
+        with_tally(document, bins=np.full((10, 3), 7.0)),
+        with_tally(document, bins=np.tile([1.0, 0.5, 2.0], (10, 1))),
     ):
         refused(http, sealed(forged))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.errors import outer
 from service.learners.contract import full_matrices
 from service.sessions.records import Loaded, Status
 
@@ -41,8 +40,8 @@ def _no_better(loaded: Loaded) -> Iterator[str]:
         return
     if spec.features != "hemisphere" and spec.algorithm not in ("gaussian", "strategic"):
         remedy = (
-            "A hyperplane a class through one point cannot cut out clusters: fork it as"
-            f' {{"fork": {{"session": "{outer(spec.id)}", "algorithm": "auto"}}}}, or open one without a reference.'
+            "A hyperplane a class through one point cannot cut out clusters: fork the session with"
+            ' "algorithm": "auto", or open one without a reference.'
         )
     elif tally.alarms and not spec.restart:
         remedy = f'The stream has changed, last at point {tally.last_alarm}: open it with "on_drift": "restart".'
