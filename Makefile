@@ -62,7 +62,7 @@ coverage: $(VENV)/.compiled $(VENV)/.test
 
 $(VENV)/.hosts: pyproject.toml constraints.txt | $(VENV)/.serve
 	@echo "installing what 'make test-hosts' needs into $(VENV): heavy packages, some minutes, once"
-	@$(PIP) -e '.[serve,hosts]'
+	@$(PIP) -c constraints.txt -e '.[serve,hosts]'
 	@touch $@
 
 test-hosts: $(VENV)/.compiled $(VENV)/.test $(VENV)/.hosts docs
