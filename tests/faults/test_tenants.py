@@ -55,7 +55,7 @@ def requests_to(document: dict[str, Any], id: str) -> Iterator[tuple[str, str, d
     """Every operation of the OpenAPI document that names a session, about this one"""
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            if "{id}" in path or path == "/predict":
+            if ("{id}" in path and not path.endswith("/live")) or path == "/predict":  # the page tells nothing itself
                 url = re.sub(r"\{(\w+)\}", lambda name: {"id": id, "position": "0"}.get(name[1], "any"), path)
                 params = {
                     each["name"]: each["example"]
