@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +10,6 @@ import httpx
 import pytest
 
 from tests.running import Running, service
-
-# As in the service: BLAS threads that spin for a core would cost a loaded machine more than they give.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
 
