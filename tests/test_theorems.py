@@ -365,7 +365,7 @@ def test_an_agent_counts_once() -> None:
 
 
 def test_a_few_posts_do_not_take_an_estimate_down_for_good() -> None:
-    """Who stays a hair below the threshold halves it, a post each; rational ones take it to the truth, and outlive it"""
+    """Who stays a hair below the threshold halves it, a post each; rational ones take it to the truth and outlive it"""
     rng, truth, state = np.random.default_rng(0), 0.5, estimating(4.0)
     for i in range(3):
         state = stays(state, 1e-6, 0.1 + 0.01 * i)
