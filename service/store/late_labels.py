@@ -20,6 +20,8 @@ KEEP_IDS = 100_000
 WAITING_BYTES, OVERHEAD = 64 << 20, 600
 #: How many ids are asked about in one go: Redis takes a million arguments, and serves nobody else meanwhile.
 ASKED = 10_000
+#: Those without a point are all the same: nothing is made for each of half a million.
+UNKNOWN, LEARNED, EXPIRED = Waiting("unknown"), Waiting("learned"), Waiting("expired")
 
 
 class LateLabels:
@@ -59,12 +61,12 @@ def _fingerprint(point: bytes) -> bytes:
 def _waiting(entry: bytes | None, now: int, number: int) -> Waiting:
     """lua/wait.lua says what the bytes mean"""
     if entry is None:
-        return Waiting("unknown")
+        return UNKNOWN
     letter, rest = entry[:1], entry[9:]
     if letter == b"P":
         letter, rest = b"L" if int.from_bytes(rest[:8], "big") <= number else b"W", rest[8:]
     if letter == b"L":
-        return Waiting("learned")
+        return LEARNED
     if letter == b"E" or int.from_bytes(rest[:8], "big") <= now:
-        return Waiting("expired")
+        return EXPIRED
     return Waiting("waiting", rest[8:])

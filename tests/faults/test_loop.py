@@ -1,7 +1,8 @@
-"""The worst body of every route: the event loop is never held above 100 ms, so nobody else waits longer than that.
+"""The worst body of every route: the event loop never works for 100 ms at a stretch on anything.
 
-Measured in CPU time of this process between two turns of the loop, which other programs on the machine do not add to:
-whatever holds the interpreter's lock, in whichever thread, is counted. The client is another process.
+Measured in CPU time of the loop's thread between two of its turns, which other programs and other threads do not add
+to. So what is done on the loop is counted, and only that: not for how long a thread that parses or writes a large body
+keeps the interpreter's lock meanwhile, nor how long the machine has no time for the loop. The client is another process.
 """
 
 from __future__ import annotations
