@@ -2,7 +2,7 @@
 
 Measured in CPU time of the loop's thread between two of its turns, which other programs and other threads do not add
 to. So what is done on the loop is counted, and only that: not for how long a thread that parses or writes a large body
-keeps the interpreter's lock meanwhile, nor how long the machine has no time for the loop. The client is a process apart.
+keeps the interpreter's lock meanwhile, nor how long the machine has no time for it. The client is another process.
 """
 
 from __future__ import annotations
