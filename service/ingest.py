@@ -35,7 +35,7 @@ from service.errors import (
 )
 from service.sessions.apply import apply
 from service.sessions.beginnings import Past, needs_past
-from service.sessions.late import resolved
+from service.sessions.late import looked_up
 from service.sessions.producers import advanced, connected, out_of_turn
 from service.sessions.records import Change, Loaded, Status
 from service.sessions.requests import Answer, Request, message_key
@@ -220,9 +220,8 @@ class Ingest:
                     lane.loaded, fresh = await self._store.load(sid, before), True
                 continue
             if late:
-                fates = dict(zip(late, await self._late.look(sid, late), strict=True))
-                how = (before.spec, requests, fates)
-                requests, learned_ids = await asyncio.to_thread(resolved, *how) if len(late) > FEW else resolved(*how)
+                how = (before.spec, requests, late, await self._late.look(sid, late))
+                requests, learned_ids = await asyncio.to_thread(looked_up, *how) if len(late) > FEW else looked_up(*how)
             results, change = await self._apply(before, requests)
             stale = [result for result in results if isinstance(result, StaleModel)]
             if stale and not fresh:  # the cached session may be out of date: reload once before answering 412

@@ -46,6 +46,7 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     answer = await here.ingest.observe(sid, Request(batch, mark, key, version, columns, probabilities))
     telemetry.clipped.value += batch.clipped
     told, more = (spec, batch.indices, answer), remarks(batch) if batch.clipped or batch.ambiguous else {}
+    large = large or (answer.scores is not None and answer.scores.size > LARGE)
     body = await asyncio.to_thread(answered, *told, **more) if large else answered(*told, **more)
     return body, await acknowledge(here, answer)
 

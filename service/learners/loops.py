@@ -375,9 +375,9 @@ def strategic(
     """On a mistake w ← w + y ηṽ, where ηṽ = z − α (sinh r / r) w/‖w‖ for a negative on the threshold, else z.
 
     While estimating, the smallest distances at which agents were seen to stay below the threshold are kept in order,
-    rounded up by the tolerance: α is the m-th smallest, m = rules[0] + stays/rules[1], at most `cap`. With a stay it
-    falls to its own distance, and by half, at most. An agent whose way might lead beyond `far` proves nothing.
-    counts: stays of the older and of the newer generation, which holds rules[2]; jumps.
+    rounded up by the tolerance: α is the m-th smallest, m = rules[0], at most `cap`. With a stay it falls to its own
+    distance, and by half, at most. An agent whose way might lead beyond `far` proves nothing.
+    counts: stays of the older and of the newer generation, which holds rules[1]; jumps.
     Returns (points consumed, w, α, evidence, agents, counts, k, reach, scores, changed).
     """
     n, d = X.shape
@@ -394,9 +394,8 @@ def strategic(
             along = score + alpha
             if math.sqrt(max(r * r - along * along, 0.0) + alpha * alpha) < far:
                 bound = tolerance * max(alpha, r) - score
-                _stayed(bound, r, evidence, agents, counts, rules[2])
-                m = min(rules[0] + (counts[0] + counts[1]) // rules[1], evidence.size // 2)
-                proven = min(np.sort(evidence)[m - 1], cap)
+                _stayed(bound, r, evidence, agents, counts, rules[1])
+                proven = min(np.sort(evidence)[rules[0] - 1], cap)
                 if proven > alpha or max(proven, bound) < alpha:
                     counts[2] += max(proven, bound) < alpha / 2
                     alpha = proven if proven > alpha else max(proven, bound, alpha / 2)

@@ -12,12 +12,12 @@ A point within TOLERANCE·max(α, r) of it therefore scores 0: it is positive, a
 Score: σ_p⟨w,v⟩/‖w‖ − α, the signed distance to the threshold in the tangent space at p.
 
 Unknown α: an agent that stays a distance e below the threshold proves α ≤ e, else it would have moved. Start high, and
-let α be the m-th smallest such e among the newest stays, m = EVIDENCE + stays/SHARE: fewer irrational agents than that
-do not corrupt it, and more of them are outvoted as others stay. Stays are kept in two generations of STAYS each, so
-that every one expires. An agent is known by its distance r from p and counts once a generation. With a stay α falls to
-its own e, and by half, at most; one that is nearer than half of α is a jump, and counted. While agents are rational α
-is never underestimated. Only points that answered this very classifier prove anything: those observed with
-`until_change`.
+let α be the m-th smallest such e among the newest stays, m = EVIDENCE: fewer irrational agents than that do not corrupt
+it. Stays are kept in two generations of STAYS each, so that every one expires. An agent is known by its distance r from
+p and counts once a generation. With a stay α falls to its own e, and by half, at most: when irrational agents are
+enough, each further one takes half of it, a rational one takes it no lower than the truth, and it rises again when they
+expire. A stay that is nearer than half of α is a jump, and counted. While agents are rational α is never
+underestimated. Only points that answered this very classifier prove anything: those observed with `until_change`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from service.learners.contract import (
 
 #: How near to the threshold, relative to max(α, r), is on it. The round trip above loses at most 1e-10 of it.
 TOLERANCE = 1e-9
-#: How many agents must have stayed within e of the threshold before α is lowered to e, and one more for so many stays.
-EVIDENCE, SHARE = 3, 1024
+#: How many agents must have stayed within e of the threshold before α is lowered to e.
+EVIDENCE = 3
 #: Stays after which a generation of evidence is the older one, and how many of its smallest distances are kept.
 STAYS, KEPT = 2048, 8
 
@@ -113,7 +113,7 @@ def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State
     X = X if state.c == 1 else X * math.sqrt(state.c)
     # an agent whose best response would leave the ball's radius limit stays: that is no evidence
     far = RADIUS_LIMIT - float(distance(np.zeros_like(state.p), state.p))
-    rules = np.array([EVIDENCE, SHARE, STAYS])
+    rules = np.array([EVIDENCE, STAYS])
     n, w, alpha, evidence, agents, counts, k, reach, scores, changed = loops.strategic(
         X,
         y,

@@ -32,3 +32,10 @@ def resolved(spec: Spec, requests: Sequence[Request], fates: Mapping[str, Waitin
             taken |= dict.fromkeys(new, Waiting("learned"))
         found.append(request)
     return found, learned
+
+
+def looked_up(
+    spec: Spec, requests: Sequence[Request], ids: Sequence[str], found: Sequence[Waiting]
+) -> tuple[list[Request], list[str]]:
+    """`resolved`, of what was found for each id"""
+    return resolved(spec, requests, dict(zip(ids, found, strict=True)))

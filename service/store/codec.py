@@ -217,7 +217,10 @@ class Record:
 
 def read_record(reply: Any) -> Record:
     id, flat = reply
-    return Record(EntryId.parse(id.decode()), dict(zip(flat[::2], flat[1::2], strict=True)))
+    try:
+        return Record(EntryId.parse(id.decode()), dict(zip(flat[::2], flat[1::2], strict=True)))
+    except ValueError as error:
+        raise StateCorrupt(f"an entry of the log is damaged: {id[:50]!r} is no id of one") from error
 
 
 def record_rows(record: Record, spec: Spec, blocks: Mapping[str, bytes]) -> bytes | None:

@@ -98,7 +98,12 @@ class Line(asyncio.Protocol):
         if place.left == 1:
             self._transport.write(pack_command(commands[0]))
         else:
-            self._transport.writelines([part for command in commands for part in packed(command)])
+            parts = [part for command in commands for part in packed(command)]
+            if max(map(len, parts)) < LARGE:
+                self._transport.writelines(parts)
+            else:  # which would be copied once more to be joined
+                for part in parts:
+                    self._transport.write(part)
         return place.caller
 
     def data_received(self, data: bytes) -> None:

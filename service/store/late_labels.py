@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -20,6 +21,10 @@ KEEP_IDS = 100_000
 WAITING_BYTES, OVERHEAD = 64 << 20, 600
 #: How many ids are asked about in one go: Redis takes a million arguments, and serves nobody else meanwhile.
 ASKED = 10_000
+#: Points whose fingerprints are made on the event loop.
+FEW = 1000
+#: Those without a point are all the same: nothing is made for each of half a million.
+UNKNOWN, LEARNED, EXPIRED = Waiting("unknown"), Waiting("learned"), Waiting("expired")
 
 
 class LateLabels:
@@ -32,7 +37,7 @@ class LateLabels:
         if len(points) > limit:
             raise RateLimited(f"{limit} points may wait for their labels", limit=limit)
         keys = [key(spec.id) for key in (state_key, ids_key, waiting_key, settled_key)]
-        entries = [part for id, point in points for part in (id, _fingerprint(point), point)]
+        entries = await asyncio.to_thread(_entries, points) if len(points) > FEW else _entries(points)
         arguments = (round(1000 * ttl), limit, KEEP_IDS, spec.ttl_seconds or 0, *entries)
         reply = await self._connection.script(scripts.WAIT, keys, *arguments)
         if isinstance(reply, list):
@@ -52,6 +57,10 @@ class LateLabels:
         return found
 
 
+def _entries(points: Sequence[tuple[str, bytes]]) -> list[str | bytes]:
+    return [part for id, point in points for part in (id, _fingerprint(point), point)]
+
+
 def _fingerprint(point: bytes) -> bytes:
     return blake2b(point, digest_size=8).digest()
 
@@ -59,12 +68,12 @@ def _fingerprint(point: bytes) -> bytes:
 def _waiting(entry: bytes | None, now: int, number: int) -> Waiting:
     """lua/wait.lua says what the bytes mean"""
     if entry is None:
-        return Waiting("unknown")
+        return UNKNOWN
     letter, rest = entry[:1], entry[9:]
     if letter == b"P":
         letter, rest = b"L" if int.from_bytes(rest[:8], "big") <= number else b"W", rest[8:]
     if letter == b"L":
-        return Waiting("learned")
+        return LEARNED
     if letter == b"E" or int.from_bytes(rest[:8], "big") <= now:
-        return Waiting("expired")
+        return EXPIRED
     return Waiting("waiting", rest[8:])

@@ -42,6 +42,8 @@ from service.store.scripts import CommitReply, OpenReply
 PAGE = 1 << 20
 #: A learner of at most so many bytes is replayed in no time; a larger one leaves the event loop.
 BRIEF = 4096
+#: Bytes of points and learner from which on they are written in another thread.
+LARGE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Store:
             if kept is not None:
                 entry = replace(entry, predicted=kept.indices)
             written = codec.write_entry(codec.with_checkpoint(entry, loaded), spec, commit_name())
-        learner = encode(loaded.state)
+        learner = await asyncio.to_thread(encode, loaded.state)
         loaded = replace(loaded, learner_bytes=len(learner))
         fields = codec.state_fields(None, loaded, learner)
         fields += ["revision", loaded.revision, "entries", newest.number, "learner_at", str(newest)]
@@ -209,9 +211,9 @@ class Store:
         after, spec, entry, written = change.after, change.after.spec, change.entry, codec.Written([], {})
         due, learner, known = plan(before, after), None, before.newest
         if entry is not None:
-            learner = encode(after.state) if due.learner else None
-            entry = codec.with_checkpoint(entry, after) if due.checkpoint else entry
-            written = codec.write_entry(entry, spec, commit_id)
+            large = before.learner_bytes + entry.points * spec.row_bytes > LARGE
+            how = (after, entry, due, commit_id)
+            learner, written = await asyncio.to_thread(_written, *how) if large else _written(*how)
         forgotten = () if after.producers is before.producers else before.producers.keys() - after.producers.keys()
         gone = " ".join(f"producer:{name}" for name in forgotten)
         fields, ttl = codec.state_fields(before, after, learner), spec.ttl_seconds or (0 if spec is before.spec else -1)
@@ -274,6 +276,12 @@ class Plan(NamedTuple):
     entries: int  # those that end before this position may go with the commit, which may be stopped in the middle
     blocks: int  # and the blocks of those before this one once it is made
     stay: tuple[EntryId, ...]  # checkpoints
+
+
+def _written(after: Loaded, entry: Entry, due: Plan, commit_id: str) -> tuple[bytes | None, codec.Written]:
+    """The learner, if it is due, and the entry, as they are sent"""
+    entry = codec.with_checkpoint(entry, after) if due.checkpoint else entry
+    return encode(after.state) if due.learner else None, codec.write_entry(entry, after.spec, commit_id)
 
 
 def plan(before: Loaded, after: Loaded) -> Plan:
