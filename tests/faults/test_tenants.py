@@ -88,6 +88,23 @@ def test_a_foreign_session_is_404_on_every_route(client: Make) -> None:
     assert ours.get("/sessions/secret").json() == before
 
 
+def test_a_foreign_session_is_no_model_of_the_inference_protocol(client: Make) -> None:
+    """/v2/models/{id} names the session of the key's tenant, as /sessions/{id} does"""
+    ours, theirs = client(tenant="ours"), client(tenant="theirs", scopes=("predict",))
+    assert ours.post("/sessions", json={"id": "model", "dimension": 2}).status_code == 201
+    assert client().post("/sessions", json={"id": "default-model", "dimension": 2}).status_code == 201
+    body = {"inputs": [{"name": "points", "datatype": "FP64", "shape": [1, 2], "data": [0.1, 0.2]}]}
+    asked = (("GET", "", None), ("GET", "/ready", None), ("POST", "/infer", body))
+    for method, rest, content in asked:
+        own = ours.request(method, f"/v2/models/model{rest}", json=content)
+        assert own.status_code == 200 and "ours~" not in own.text, own.text
+        for id in ("model", "ours~model", "default-model"):
+            told = require_problem(
+                theirs.request(method, f"/v2/models/{id}{rest}", json=content), 404, "unknown-session"
+            )
+            assert "theirs" not in json.dumps(told)
+
+
 def test_a_tenant_has_the_whole_api_under_its_own_names(client: Make) -> None:
     http = client(tenant="whole")
     opened = http.post(
