@@ -74,7 +74,7 @@ wheel: $(VENV)/.python
 	@ls dist
 
 docs: $(VENV)/.hosts
-	@$(BIN)/mkdocs build --quiet --strict --site-dir site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir site
 
 soak: $(VENV)/.compiled $(VENV)/.test
 	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_message_stream.py tests/test_svm_random.py

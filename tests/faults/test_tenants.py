@@ -52,10 +52,10 @@ def client(locked: Running) -> Iterator[Make]:
 
 
 def requests_to(document: dict[str, Any], id: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Every operation of the OpenAPI document that names a session, about this one"""
+    """Every operation of the OpenAPI document that names a session, about this one; but for the live page, a file"""
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            if "{id}" in path or path == "/predict":
+            if ("{id}" in path and not path.endswith("/live")) or path == "/predict":
                 url = re.sub(r"\{(\w+)\}", lambda name: {"id": id, "position": "0"}.get(name[1], "any"), path)
                 params = {
                     each["name"]: each["example"]
@@ -81,6 +81,7 @@ def test_a_foreign_session_is_404_on_every_route(client: Make) -> None:
     for id in ("acme~secret", "other~secret", "~secret", "default~secret", "x" * 5000):
         for method, url, how in requests_to(document, id):
             assert theirs.request(method, url, **how).status_code == 404, url
+    assert theirs.get("/sessions/secret/live").content == theirs.get("/sessions/none/live").content
     assert require_problem(theirs.post("/sessions", json={"fork": {"session": "secret"}}), 404, "unknown-session")
     assert theirs.get("/sessions").json()["sessions"] == []
     assert theirs.post("/sessions", json={"id": "secret", "dimension": 3}).status_code == 201  # an id of their own
