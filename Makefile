@@ -93,7 +93,7 @@ bench: $(VENV)/.compiled $(VENV)/.bench
 
 constraints:
 	@rm -rf .constraints && $(PYTHON) -m venv .constraints
-	@.constraints/bin/pip install -qq --disable-pip-version-check '.[test,check,bench]'
+	@.constraints/bin/pip install -qq --disable-pip-version-check '.[serve,test,check,bench,hosts]'
 	@.constraints/bin/pip freeze --exclude horocycle > constraints.txt
 	@rm -rf .constraints
 	@echo "constraints.txt: $$(wc -l < constraints.txt) packages pinned"
