@@ -51,7 +51,7 @@ serve: $(VENV)/.compiled
 	@$(BIN)/python -m service serve --port $(PORT)
 
 test: $(VENV)/.compiled $(VENV)/.test
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Coverage starts in every Python process that sees COVERAGE_PROCESS_START, the tests' own included.
 coverage: $(VENV)/.compiled $(VENV)/.test

@@ -65,7 +65,7 @@ def check(info: SessionInfo, scenario: Scenario) -> None:
         )
     if info.reference is None:
         raise ValueError(
-            f"session {info.id!r} is {info.algorithm} without a reference point to measure an agent's cost at"
+            f"session {info.id!r} is {info.algorithm}: it has no reference point to measure an agent's cost at"
         )
     if len(info.labels) != 2:
         raise ValueError(f"session {info.id!r} has {len(info.labels)} labels; agents want one of two")

@@ -504,7 +504,7 @@ def test_hinge_bounds_of_one_class_alone_are_those_of_a_constant() -> None:
 
 
 def test_a_strategic_learner_near_the_rim_has_no_bound_and_says_why(http: httpx.Client) -> None:
-    far = g.exp_map(np.zeros(2), np.array([[5.9, 0.0], [-5.9, 0.0]]))
+    far = g.exp_map(np.zeros(2), np.array([[6.1, 0.0], [-6.1, 0.0]]))
     sid = observed(http, far, [1, 0], algorithm="strategic", budget=3.0, reference="origin")
     told = http.get(f"/sessions/{sid}/certificate?margin=0.1").json()
     assert (told["bound"], told["paper_bound"]) == (None, None)

@@ -360,7 +360,7 @@ def test_a_fork_of_a_million_points_shows_progress_and_refuses_to_learn(
     million: tuple[httpx.Client, str], mortal: Running
 ) -> None:
     http, source = million
-    with in_the_middle(http, mortal, source, algorithm="second_order") as (sid, _):
+    with in_the_middle(http, mortal, source, algorithm="second_order", reference="origin") as (sid, _):
         refused = [
             http.post(f"/sessions/{sid}/observe", json={"point": [0.1, 0.2], "label": 1}),
             http.patch(f"/sessions/{sid}", json={"name": "x"}),
@@ -384,7 +384,7 @@ def test_a_fork_is_cancelled_by_ending_it_and_leaves_nothing(
     million: tuple[httpx.Client, str], mortal: Running
 ) -> None:
     http, source = million
-    with in_the_middle(http, mortal, source, algorithm="second_order") as (sid, _):
+    with in_the_middle(http, mortal, source, algorithm="second_order", reference="origin") as (sid, _):
         assert http.delete(f"/sessions/{sid}").status_code == 204
         assert problem(http.get(f"/sessions/{sid}")) == (410, "session-gone")
     deadline = time.monotonic() + 60
@@ -413,14 +413,14 @@ def test_a_fork_goes_on_when_its_worker_is_killed(million: tuple[httpx.Client, s
 
 def test_so_does_one_with_other_settings(million: tuple[httpx.Client, str], mortal: Running) -> None:
     http, source = million
-    own = {"algorithm": "perceptron", "keep_points": 1000}
+    own = {"algorithm": "perceptron", "reference": "origin", "keep_points": 1000}
     equal(http, mortal, killed(http, mortal, source, at=400_000, **own), large(http, 400_000, **own))
 
 
 def test_a_fork_whose_source_is_ended_fails_and_says_why(million: tuple[httpx.Client, str], mortal: Running) -> None:
     http, _ = million
     source = large(http, 300_000)
-    with in_the_middle(http, mortal, source, algorithm="second_order") as (sid, _):
+    with in_the_middle(http, mortal, source, algorithm="second_order", reference="origin") as (sid, _):
         http.delete(f"/sessions/{source}").raise_for_status()
     failed = until(http, sid, "failed")[-1]
     assert failed["failure"]["type"] == "/problems/log-trimmed"

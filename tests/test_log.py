@@ -280,8 +280,8 @@ def test_the_model_of_every_position_is_what_was_said_then(http: httpx.Client, n
         match = {"If_Match": f'"{said[-1]["version"]}"'} if i % 3 == 0 else {}
         observe(http, single, X[i : i + 1], indices[i : i + 1], **match)
         if i == 25 and "a" not in session:
-            features = "hyperboloid" if session.get("algorithm") == "hyperboloid" else "tangent"
-            promoted(http, single, features=features, reference="hull")
+            far = session.get("algorithm") == "hyperboloid"
+            promoted(http, single, **({"kind": "svm", "features": "hyperboloid"} if far else {"reference": "hull"}))
         if i == 30 and "budget" in session:
             http.patch(f"/sessions/{single}", json={"budget": {"estimate": {"initial": 1.0}}}).raise_for_status()
         said.append(http.get(f"/sessions/{single}/model").json())

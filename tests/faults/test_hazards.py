@@ -33,6 +33,7 @@ from service.sessions.requests import Answer, Request
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 from service.store import scripts
+from service.store.api_keys import ApiKey, ApiKeys
 from service.store.codec import LARGE, Record
 from service.store.fit_queue import Job
 from service.store.fork_queue import ForkQueue
@@ -346,7 +347,7 @@ async def stopping_commits(
 ) -> AsyncIterator[tuple[Case, Parts]]:
     """With limits that this commit is beyond"""
     monkeypatch.setattr("service.store.sessions.KEEP_IDS", 2)
-    monkeypatch.setattr(scripts, "COMMIT", setting(scripts.COMMIT, KEY_BYTES=900, STRAY_BLOCKS=0))
+    monkeypatch.setattr(scripts, "COMMIT", setting(scripts.COMMIT, KEY_BYTES=1200, KEY_OVERHEAD=0, STRAY_BLOCKS=0))
     async with storing(server.url) as parts:
         yield await prepared(parts, store), parts
 
@@ -636,7 +637,9 @@ def test_no_script_touches_a_key_that_it_did_not_declare(
     real = {name: each for name, each in vars(scripts).items() if isinstance(each, Script)}
     for name, each in real.items():
         monkeypatch.setattr(scripts, name, declaring(each))
-    monkeypatch.setattr(scripts, "COMMIT", declaring(setting(real["COMMIT"], KEY_BYTES=900, STRAY_BLOCKS=0)))
+    monkeypatch.setattr(
+        scripts, "COMMIT", declaring(setting(real["COMMIT"], KEY_BYTES=1200, KEY_OVERHEAD=0, STRAY_BLOCKS=0))
+    )
     monkeypatch.setattr("service.store.sessions.KEEP_IDS", 2)
     store.script_flush()
 
@@ -668,6 +671,7 @@ def test_no_script_touches_a_key_that_it_did_not_declare(
             await parts.fits.cancel(SID, "fit")
             await ForkQueue(parts.connection).submit(SID)
             assert await ForkQueue(parts.connection).claim() is not None
+            await ApiKeys(parts.connection).charge(ApiKey("key", "", limits={"points": 10}), {"points": 1})
             await parts.store.end(SID)
 
     asyncio.run(run())

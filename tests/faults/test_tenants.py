@@ -52,10 +52,10 @@ def client(locked: Running) -> Iterator[Make]:
 
 
 def requests_to(document: dict[str, Any], id: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Every operation of the OpenAPI document that names a session, about this one; but for the live page, a file"""
+    """Every operation of the OpenAPI document that names a session, about this one"""
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            if ("{id}" in path and not path.endswith("/live")) or path == "/predict":
+            if ("{id}" in path and not path.endswith("/live")) or path == "/predict":  # the page tells nothing itself
                 url = re.sub(r"\{(\w+)\}", lambda name: {"id": id, "position": "0"}.get(name[1], "any"), path)
                 params = {
                     each["name"]: each["example"]
