@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PORT   ?= 8000
+# As in the service: BLAS threads that spin for a core cost a loaded machine more than they give.
+export OPENBLAS_NUM_THREADS ?= 1
 PIP    := $(BIN)/pip install -qq --disable-pip-version-check
 
 .PHONY: help setup serve test test-hosts wheel docs coverage soak check demo bench constraints clean

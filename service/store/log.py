@@ -105,8 +105,16 @@ class Log:
         return EntryId(), first_session(loaded.opened or loaded.spec)
 
     async def _first_past(self, loaded: Loaded) -> int:
-        """The first position that `at` can tell of"""
-        kept = [id.observed for id in loaded.checkpoints if await self._checkpoint(loaded.spec, id)]
+        """The first position that `at` can tell of: the oldest checkpoint behind which no points are missing"""
+        missing = 0
+        async for page in self.pages(loaded.spec.id, "-", loaded.newest):
+            for record in page:
+                names = record.blocks("rows", "replaced")
+                sizes = [await self._connection.call("HSTRLEN", blocks_key(loaded.spec.id), name) for name in names]
+                if not all(sizes) or (record.points and b"rows" not in record.fields):
+                    missing = record.id.observed
+        later = [id for id in loaded.checkpoints if id.observed >= missing]
+        kept = [id.observed for id in later if await self._checkpoint(loaded.spec, id)]
         return min(kept, default=loaded.counters.observed)
 
     async def _checkpoint(self, spec: Spec, id: EntryId) -> bytes | None:
