@@ -76,7 +76,7 @@ wheel: $(VENV)/.python
 	@ls dist
 
 docs: $(VENV)/.hosts
-	@$(BIN)/mkdocs build --quiet --strict --site-dir site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir site
 
 soak: $(VENV)/.compiled $(VENV)/.test
 	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_message_stream.py tests/test_svm_random.py
@@ -95,7 +95,7 @@ bench: $(VENV)/.compiled $(VENV)/.bench
 
 constraints:
 	@rm -rf .constraints && $(PYTHON) -m venv .constraints
-	@.constraints/bin/pip install -qq --disable-pip-version-check '.[test,check,bench]'
+	@.constraints/bin/pip install -qq --disable-pip-version-check '.[serve,test,check,bench,hosts]'
 	@.constraints/bin/pip freeze --exclude horocycle > constraints.txt
 	@rm -rf .constraints
 	@echo "constraints.txt: $$(wc -l < constraints.txt) packages pinned"

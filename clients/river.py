@@ -5,6 +5,7 @@ from clients.river import HorocycleClassifier
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ class HorocycleClassifier(base.Classifier):
     def __init__(
         self,
         url: str = URL,
-        labels: Sequence[Label] = (),
+        labels: Sequence[Label] | None = None,
         algorithm: str = "auto",
         coordinates: str = "poincare",
         outside: str = "refuse",
@@ -65,7 +66,7 @@ class HorocycleClassifier(base.Classifier):
 
     def learn_one(self, x: dict[Hashable, Any], y: Label) -> None:
         self._waiting.append((_point(x), plain(y)))
-        labels = list(self.labels) or list(dict.fromkeys(label for _, label in self._waiting))
+        labels = list(self.labels or ()) or list(dict.fromkeys(label for _, label in self._waiting))
         if self.session_id is None and len(labels) < 2:
             return
         session = self._opened(len(x), labels)
@@ -89,7 +90,9 @@ class HorocycleClassifier(base.Classifier):
     def _opened(self, d: int, labels: list[Label]) -> Session:
         """The session, opened or found again; the connection is not part of a copy"""
         if self._session is None:
-            self._client = self._client or Client(self.url)
+            if self._client is None:
+                self._client = Client(self.url)
+                weakref.finalize(self, self._client.close)  # River's models are not closed, but forgotten
             if self.session_id is None:
                 self._session = self._client.sessions.open(dimension=d, labels=labels, algorithm=self.algorithm)
                 self.session_id = self._session.id

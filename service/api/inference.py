@@ -11,15 +11,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import numpy as np
-import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 
 from service import __version__
-from service.api.context import context
+from service.api.context import context, stamp
 from service.api.formats import load_json
 from service.api.predict import predicted
-from service.api.problems import STATUS, problem
+from service.api.problems import respond
 from service.api.schemas import Inferred, ModelMetadata, Ready, ServerMetadata
 from service.api.writing import dump, offload, require_bounded
 from service.errors import DimensionMismatch, HorocycleError, InvalidRequest, MalformedBody, NotANumber, outer
@@ -40,8 +39,7 @@ class _Route(APIRoute):
             try:
                 return await handle(request)
             except HorocycleError as error:
-                told = {**problem(error), "error": error.detail}
-                return Response(orjson.dumps(told, default=str), STATUS[type(error)], media_type="application/json")
+                return respond(error, error=error.detail)
 
         return answered
 
@@ -65,7 +63,10 @@ async def serving(request: Request) -> dict[str, bool]:
     return {"ready": True}
 
 
-@router.get("/models/{id}", response_model=ModelMetadata, summary="A session as a model")
+stamped = [Depends(stamp)]
+
+
+@router.get("/models/{id}", response_model=ModelMetadata, dependencies=stamped, summary="A session as a model")
 async def metadata(id: str, request: Request) -> dict[str, Any]:
     loaded = await context(request).ingest.current(id)
     spec = loaded.spec
@@ -83,7 +84,7 @@ async def metadata(id: str, request: Request) -> dict[str, Any]:
     }
 
 
-@router.get("/models/{id}/ready", response_model=Ready, summary="The session is there")
+@router.get("/models/{id}/ready", response_model=Ready, dependencies=stamped, summary="The session is there")
 async def model_ready(id: str, request: Request) -> dict[str, Any]:
     await context(request).ingest.current(id)
     return {"name": outer(id), "ready": True}
@@ -128,7 +129,9 @@ async def infer(id: str, request: Request) -> Response:
     wanted = [each.get("name") for each in asked.get("outputs") or [] if isinstance(each, dict)]
     if wanted:
         told["outputs"] = [each for each in told["outputs"] if each["name"] in wanted]  # type: ignore[index]
-    return Response(dump(told), media_type="application/json")
+    response = Response(dump(told), media_type="application/json")
+    await stamp(request, response)
+    return response
 
 
 def _points(asked: Any, after: bytes, d: int) -> Array:

@@ -14,7 +14,7 @@ from service import errors
 from service.api.examples import EXAMPLES
 from service.api.formats import NDJSON, NPY, RAW
 from service.api.problems import STATUS, about
-from service.api.schemas import FitRequest, Labelled, Labels, Observe, Observed, Predict, Predicted, Problem
+from service.api.schemas import FitRequest, Inference, Labelled, Labels, Observe, Observed, Predict, Predicted, Problem
 from service.errors import HorocycleError, InvalidInput, slug
 
 DESCRIPTION = """Online classification in the Poincaré ball: stream labelled points, ask for predictions.
@@ -101,8 +101,10 @@ def document(app: FastAPI) -> dict[str, Any]:
         schema = get_openapi(
             title=app.title, version=app.version, description=DESCRIPTION, routes=[*described.routes, *app.routes]
         )
-        for shown in (Problem, FitRequest):  # which no parameter is of
-            schema["components"]["schemas"][shown.__name__] = shown.model_json_schema()
+        for shown in (Problem, FitRequest, Inference):  # which no parameter is of
+            own = shown.model_json_schema(ref_template="#/components/schemas/{model}")
+            schema["components"]["schemas"] |= {**own.pop("$defs", {}), shown.__name__: own}
+        _short_names(schema)
         for path, operations in schema["paths"].items():
             for method, operation in operations.items():
                 _complete(method, path, operation)

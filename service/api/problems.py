@@ -87,7 +87,8 @@ def _written(document: dict[str, Any]) -> bytes:
     return orjson.dumps({**document, **big}, default=str)
 
 
-def respond(error: HorocycleError) -> Response:
+def respond(error: HorocycleError, /, **members: Any) -> Response:
+    """The problem, with these members more"""
     if STATUS[type(error)] == 500:
         log.error("%s %s", error.detail, error.members)
     headers = {}
@@ -97,7 +98,7 @@ def respond(error: HorocycleError) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, errors.StaleModel):
         headers["ETag"] = f'"{error.version}"'
-    return Response(_written(problem(error)), STATUS[type(error)], headers, "application/problem+json")
+    return Response(_written({**problem(error), **members}), STATUS[type(error)], headers, "application/problem+json")
 
 
 async def handle(request: Request, error: Exception) -> Response:

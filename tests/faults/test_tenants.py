@@ -81,11 +81,29 @@ def test_a_foreign_session_is_404_on_every_route(client: Make) -> None:
     for id in ("acme~secret", "other~secret", "~secret", "default~secret", "x" * 5000):
         for method, url, how in requests_to(document, id):
             assert theirs.request(method, url, **how).status_code == 404, url
+    assert theirs.get("/sessions/secret/live").content == theirs.get("/sessions/none/live").content
     assert require_problem(theirs.post("/sessions", json={"fork": {"session": "secret"}}), 404, "unknown-session")
     assert theirs.get("/sessions").json()["sessions"] == []
     assert theirs.post("/sessions", json={"id": "secret", "dimension": 3}).status_code == 201  # an id of their own
     assert theirs.delete("/sessions/secret").status_code == 204
     assert ours.get("/sessions/secret").json() == before
+
+
+def test_a_foreign_session_is_no_model_of_the_inference_protocol(client: Make) -> None:
+    """/v2/models/{id} names the session of the key's tenant, as /sessions/{id} does"""
+    ours, theirs = client(tenant="ours"), client(tenant="theirs", scopes=("predict",))
+    assert ours.post("/sessions", json={"id": "model", "dimension": 2}).status_code == 201
+    assert client().post("/sessions", json={"id": "default-model", "dimension": 2}).status_code == 201
+    body = {"inputs": [{"name": "points", "datatype": "FP64", "shape": [1, 2], "data": [0.1, 0.2]}]}
+    asked = (("GET", "", None), ("GET", "/ready", None), ("POST", "/infer", body))
+    for method, rest, content in asked:
+        own = ours.request(method, f"/v2/models/model{rest}", json=content)
+        assert own.status_code == 200 and "ours~" not in own.text, own.text
+        for id in ("model", "ours~model", "default-model"):
+            told = require_problem(
+                theirs.request(method, f"/v2/models/{id}{rest}", json=content), 404, "unknown-session"
+            )
+            assert "theirs" not in json.dumps(told)
 
 
 def test_a_tenant_has_the_whole_api_under_its_own_names(client: Make) -> None:
