@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import sys
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 import uvicorn
 
 from service.app import create_app
@@ -25,6 +27,8 @@ from service.process.http_protocol import BoundedHttp
 from service.process.private_store import EmbeddedServer
 from service.settings import Settings
 
+#: A time that is asserted depends on the machine: `make soak` does it, `make test` does not.
+pytestmark = pytest.mark.skipif("SOAK_SECONDS" not in os.environ, reason="measured by make soak")
 HELD = 0.1  # seconds
 MIB = 1 << 20
 JSON, RAW, NDJSON = "application/json", "application/octet-stream", "application/x-ndjson"
