@@ -211,9 +211,14 @@ class Store:
         after, spec, entry, written = change.after, change.after.spec, change.entry, codec.Written([], {})
         due, learner, known = plan(before, after), None, before.newest
         if entry is not None:
-            large = before.learner_bytes + entry.points * spec.row_bytes > LARGE
-            how = (after, entry, due, commit_id)
-            learner, written = await asyncio.to_thread(_written, *how) if large else _written(*how)
+            if before.learner_bytes + entry.points * spec.row_bytes > LARGE:
+                entry = await asyncio.to_thread(codec.with_checkpoint, entry, after) if due.checkpoint else entry
+                written = await asyncio.to_thread(codec.write_entry, entry, spec, commit_id)
+                learner = await asyncio.to_thread(encode, after.state) if due.learner else None
+            else:
+                entry = codec.with_checkpoint(entry, after) if due.checkpoint else entry
+                written = codec.write_entry(entry, spec, commit_id)
+                learner = encode(after.state) if due.learner else None
         forgotten = () if after.producers is before.producers else before.producers.keys() - after.producers.keys()
         gone = " ".join(f"producer:{name}" for name in forgotten)
         fields, ttl = codec.state_fields(before, after, learner), spec.ttl_seconds or (0 if spec is before.spec else -1)
@@ -276,12 +281,6 @@ class Plan(NamedTuple):
     entries: int  # those that end before this position may go with the commit, which may be stopped in the middle
     blocks: int  # and the blocks of those before this one once it is made
     stay: tuple[EntryId, ...]  # checkpoints
-
-
-def _written(after: Loaded, entry: Entry, due: Plan, commit_id: str) -> tuple[bytes | None, codec.Written]:
-    """The learner, if it is due, and the entry, as they are sent"""
-    entry = codec.with_checkpoint(entry, after) if due.checkpoint else entry
-    return encode(after.state) if due.learner else None, codec.write_entry(entry, after.spec, commit_id)
 
 
 def plan(before: Loaded, after: Loaded) -> Plan:
