@@ -105,6 +105,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         door=Door(own_hosts(settings.host, settings.hosts), settings.origins),
         keys=settings.with_keys,
         access_log=settings.access_log,
+        direct=settings.direct,
         title="Horocycle",
         version=__version__,
         lifespan=lifespan,

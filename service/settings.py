@@ -75,6 +75,7 @@ class Settings(BaseSettings):
     )
     hosts: Listed = Field(default=(), description="names in the Host header beside loopback and `host`; *: any")
     origins: Listed = Field(default=(), description="web pages that may call, as https://example.org")
+    direct: bool = Field(default=True, description="answer observe and predict in the HTTP protocol, past ASGI")
     access_log: bool = Field(default=False, description="log every request, as JSON, on stderr")
 
     @model_validator(mode="after")

@@ -80,11 +80,10 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.began, self.header_bytes = self.loop.time(), 0
+        self.message_began()
 
     def on_headers_complete(self) -> None:
-        self.idle.pop(self, None)
-        self.header_bytes, self.began = None, self.heard
+        self.headers_came()
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
@@ -105,6 +104,13 @@ class BoundedHttp(HttpToolsProtocol):
         super().resume_writing()
 
     # ------------------------------------------------------------------------------------------ bounds
+
+    def message_began(self) -> None:
+        self.began, self.header_bytes = self.loop.time(), 0
+
+    def headers_came(self) -> None:
+        self.idle.pop(self, None)
+        self.header_bytes, self.began = None, self.heard
 
     def _await_request(self) -> None:
         self.began = self.heard = self.loop.time()

@@ -23,7 +23,8 @@ from uvicorn.supervisors import Multiprocess
 from service import telemetry, telemetry_files
 from service.errors import LaunchError, ServerFailed
 from service.logs import configure
-from service.process.http_protocol import BoundedHttp, raise_file_limit
+from service.process.direct_http import DirectHttp
+from service.process.http_protocol import raise_file_limit
 from service.process.private_store import EmbeddedServer
 from service.process.store_format import connect, require_format
 from service.settings import Settings
@@ -140,7 +141,7 @@ def _run_workers(settings: Settings, listening: socket.socket, running: ExitStac
     config = uvicorn.Config(
         "service.process.worker:app",
         factory=True,
-        http=BoundedHttp,
+        http=DirectHttp,
         workers=settings.workers,
         log_config=None,
         log_level="warning",

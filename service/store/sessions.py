@@ -27,6 +27,7 @@ from service.errors import (
 )
 from service.learners import encode
 from service.sessions.apply import replay_learner
+from service.sessions.frozen import frozen
 from service.sessions.records import Change, Entry, EntryId, Kept, Kind, Listed, Loaded
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
@@ -46,7 +47,7 @@ BRIEF = 4096
 LARGE = 1 << 20
 
 
-@dataclass(frozen=True)
+@frozen
 class Committed:
     after: Loaded
 
