@@ -108,7 +108,9 @@ class Album:
             self.keep(page, name, whole=True)
             page.close()
 
-    def live(self, name: str, url: str, sid: str, act: Callable[[Page], object] = lambda page: None, **more: Any) -> None:
+    def live(
+        self, name: str, url: str, sid: str, act: Callable[[Page], object] = lambda page: None, **more: Any
+    ) -> None:
         if self.wanted(name):
             page = self.page(**more)
             page.goto(f"{url}/sessions/{sid}/live")
