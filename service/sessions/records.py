@@ -105,6 +105,7 @@ class Loaded:
     learner_bytes: int = 0  # of it
     checkpoints: tuple[EntryId, ...] = ()  # entries that carry a checkpoint, oldest first
     producers: Mapping[str, Producer] = field(default_factory=dict)
+    sealed: bool = True  # whether its stored fields have checksums: those of an older version have not
 
 
 @dataclass(frozen=True)
