@@ -58,7 +58,7 @@ from service.fits.fork import Forker
 from service.ingest import Ingest
 from service.settings import Settings
 from service.store.api_keys import ApiKeys
-from service.store.connection import Connection
+from service.store.connect import connect
 from service.store.fit_queue import FitQueue
 from service.store.follower import Follower
 from service.store.late_labels import LateLabels
@@ -85,7 +85,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        connection = Connection(url, deadline=settings.deadline)
+        connection = connect(url, deadline=settings.deadline)
         store, log, late = Store(connection), Log(connection), LateLabels(connection)
         ingest = Ingest(store, log, late, Refits(connection), queue=settings.queue, patience=settings.deadline)
         fits, forker, follower = FitQueue(connection), Forker(connection), Follower(connection)

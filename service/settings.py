@@ -9,16 +9,19 @@ from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from redis.connection import parse_url
 
+from service import store_url
+
 
 def _parts(value: Any) -> Any:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
 def _store_url(value: Any) -> Any:
-    """As redis-py reads it; it would say so only when it connects"""
+    """As we or redis-py read it; that would say so only when it connects"""
     if isinstance(value, str):
         try:
-            parse_url(value)  # type: ignore[no-untyped-call]
+            several = store_url.parse(value)
+            parse_url(several.server(several.seeds[0]) if several else value)  # type: ignore[no-untyped-call]
         except ValueError as error:
             raise ValueError(f"no URL of a store, such as redis://127.0.0.1:6379/0: {error}") from None
     return value
@@ -40,7 +43,7 @@ class Settings(BaseSettings):
     redis_url: Annotated[str | None, AfterValidator(_store_url)] = Field(
         default=None,
         validation_alias=AliasChoices("redis_url", "HOROCYCLE_REDIS_URL", "REDIS_URL"),
-        description="URL of the Redis or Valkey to use; None: run a private one",
+        description="URL of the Redis or Valkey to use, also a cluster's or sentinels'; None: run a private one",
     )
     body_limit: int = Field(default=32 << 20, ge=1024, description="bytes a body of points may have, or a snapshot")
     json_limit: int = Field(default=8 << 20, ge=1024, description="bytes it may have as JSON")

@@ -11,6 +11,8 @@ from service.api.context import context
 from service.errors import HorocycleError, StoreUnavailable
 
 router = APIRouter(tags=["health"])
+#: Seconds that a scrape waits for the store before it says that it is down: a scraper has a deadline of its own.
+SCRAPE = 1.0
 
 
 @router.get("/health/live", summary="The process is up")
@@ -35,9 +37,10 @@ async def ready(request: Request) -> dict[str, str]:
 )
 async def metrics(request: Request) -> Response:
     try:
-        await context(request).connection.ping()
+        async with asyncio.timeout(SCRAPE):
+            await context(request).connection.ping()
         telemetry.store_up.set(1)
-    except HorocycleError:
+    except (HorocycleError, TimeoutError):
         telemetry.store_up.set(0)
     text = await asyncio.to_thread(telemetry.exposition)  # it may read a file of every worker
     return Response(text, media_type=telemetry.CONTENT_TYPE)

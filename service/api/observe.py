@@ -48,15 +48,15 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     told, more = (spec, batch.indices, answer), remarks(batch) if batch.clipped or batch.ambiguous else {}
     large = large or (answer.scores is not None and answer.scores.size > LARGE)
     body = await asyncio.to_thread(answered, *told, **more) if large else answered(*told, **more)
-    return body, await acknowledge(here, answer)
+    return body, await acknowledge(here, sid, answer)
 
 
-async def acknowledge(here: Context, answer: Answer) -> dict[str, str]:
+async def acknowledge(here: Context, sid: str, answer: Answer) -> dict[str, str]:
     """The headers of an answer to something that was learned"""
     epoch = here.connection.known_epoch
     if epoch is None:
         try:
-            epoch = await here.connection.epoch()
+            epoch = await here.connection.epoch(sid)
         except StoreUnavailable as error:  # which says that nothing was changed, and it was
             raise OutcomeUnknown from error
     extra = {"ETag": f'"{answer.counters.version}"', "Horocycle-Epoch": str(epoch)}

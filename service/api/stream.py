@@ -83,7 +83,7 @@ async def stream(socket: WebSocket) -> None:
             loaded = await (here.ingest.connect(sid, producer) if producer else here.ingest.current(sid))
             if loaded.status not in WRITABLE:
                 raise SessionReplaying(sid, loaded.status)
-            epoch = await here.connection.epoch()
+            epoch = await here.connection.epoch(sid)
         except HorocycleError as error:
             return await socket.send_denial_response(respond(error))
         await socket.accept()

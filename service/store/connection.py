@@ -13,7 +13,7 @@ import asyncio
 import re
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -182,7 +182,7 @@ class Connection:
 
     # --------------------------------------------------------------------------------- epoch
 
-    async def epoch(self) -> int:
+    async def epoch(self, sid: str = "") -> int:
         """Grows whenever another server answers; a client that sees it shrink knows that something was lost."""
         if self.known_epoch is None:
             info = await self.call("INFO", "server")
@@ -249,6 +249,12 @@ class Connection:
     async def read(self, *command: Any, patience: float | None = None) -> Any:
         """A read that blocks or brings much, on a connection of its own"""
         return (await self._apart([command], patience or self.deadline, StoreUnavailable))[0]
+
+    async def follow(self, positions: Mapping[str, str], count: int, seconds: float) -> list[Any]:
+        """What these logs, by key, have behind these ids: waits for something. Pairs of a key and its entries"""
+        read = ("XREAD", "COUNT", count, "BLOCK", round(1000 * seconds), "STREAMS", *positions, *positions.values())
+        found: list[Any] | None = await self.read(*read, patience=seconds + self.deadline)
+        return found or []
 
     # ------------------------------------------------------------------------------- connections
 
@@ -335,13 +341,25 @@ def _refused(text: str) -> RedisError:
 
 
 def _refusal(error: RedisError) -> Exception:
-    """Why the store said no; nothing was written"""
-    text = _said(error)
+    """Why the store said no; nothing was written. Its own words stay with it, for `said`"""
+    refusal = _named(error, _said(error))
+    if refusal is not error:
+        refusal.__cause__ = error
+    return refusal
+
+
+def _named(error: RedisError, text: str) -> Exception:
     if isinstance(error, OutOfMemoryError) or "OOM" in text:
         return StoreFull("the store has no room left")
     if isinstance(error, ReadOnlyError) or "READONLY" in text:
         return StoreReadOnly("the store takes no writes at the moment")
     return error if CRASHED.match(text) else StoreUnavailable(f"the store is not ready: {text}")
+
+
+def said(error: Exception) -> str:
+    """The store's own words behind a refusal; none: there was no reply"""
+    cause = error.__cause__
+    return _said(cause) if isinstance(cause, RedisError) and not isinstance(cause, CUT_OFF) else ""
 
 
 def _said(error: BaseException) -> str:
