@@ -325,6 +325,8 @@ async def commit(store: Store, before: Loaded, change: Change, patience: float) 
         telemetry.commit_seconds.buckets[bisect_left(telemetry.TIMES, seconds)] += 1
         telemetry.commit_seconds.sum += seconds
         telemetry.points.value += now.observed - before.counters.observed
+        if change.entry is not None and change.entry.jumps:
+            telemetry.jumps.value += change.entry.jumps
         telemetry.mistakes.value += now.mistakes - before.counters.mistakes
     elif isinstance(result, Conflict):
         telemetry.conflicts.value += 1

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import redis
 
-from service.process.serve import GRACE
+from service.process.http_protocol import GRACE
 from service.store.keys import log_key
 from tests.opening import RAW, opened, raw
 from tests.running import Running, service

@@ -23,7 +23,7 @@ async def live() -> dict[str, str]:
 @router.get("/health/ready", summary="The store takes writes, and the worker is not about to end")
 async def ready(request: Request) -> dict[str, str]:
     here = context(request)
-    if here.streams.closing.is_set():
+    if here.streams.ending:
         raise StoreUnavailable("this worker is about to end")
     await here.connection.require_writable()
     return {"status": "ready"}

@@ -17,6 +17,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from multiprocessing.connection import wait
+from types import FrameType
 from typing import Any
 
 from fastapi import FastAPI
@@ -42,12 +43,35 @@ def app() -> FastAPI:
     configure(logging.INFO if settings.access_log else logging.WARNING)
     cap = below_file_limit(settings.connections)
     BoundedHttp.limits = Limits(cap, settings.header_seconds, settings.body_seconds)
+    if threading.current_thread() is threading.main_thread():
+        _drain_on_signal()
     found = create_app(settings)
     if telemetry.FOLDER in os.environ:
         found.router.lifespan_context = _publishing(found.router.lifespan_context)
     gc.collect()
     gc.freeze()  # exclude start-up objects from later collections
     return found
+
+
+def _drain_on_signal() -> None:
+    """SIGUSR1: another worker has taken this one's place. SIGTERM after that: the service ends, so do not wait for
+    clients that are silent. Called when uvicorn's own handler is in place"""
+    end = signal.getsignal(signal.SIGTERM)
+
+    def drain(number: int, frame: FrameType | None) -> None:
+        BoundedHttp.draining = True
+        if callable(end):
+            end(number, frame)
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        BoundedHttp.stopping = BoundedHttp.draining
+        if callable(end):
+            end(number, frame)
+
+    signal.signal(signal.SIGUSR1, drain)
+    signal.signal(signal.SIGTERM, terminate)
+    if multiprocessing.parent_process() is not None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal's: the supervisor decides
 
 
 def keep_freed_memory() -> bool:

@@ -155,6 +155,7 @@ class Entry:
     fit: str | None = None  # which was promoted, or whose status changed
     fit_status: str | None = None
     checkpoint: bytes = b""  # the session after it (checkpoint.py)
+    jumps: int = 0  # points that would have had an estimated budget fall by more than half
 
     @property
     def first(self) -> int:
