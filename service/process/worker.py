@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import importlib
 import logging
 import multiprocessing
 import os
@@ -18,16 +19,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from multiprocessing.connection import wait
 from types import FrameType
-from typing import Any
-
-from fastapi import FastAPI
-from starlette.types import Lifespan
+from typing import TYPE_CHECKING, Any
 
 from service import telemetry
-from service.app import create_app
 from service.logs import configure
 from service.process.http_protocol import BoundedHttp, Limits, below_file_limit
 from service.settings import Settings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.types import Lifespan
 
 PUBLISH = 1.0  # seconds between two publications of a worker's metrics
 #: Options of glibc's mallopt, from malloc.h
@@ -45,11 +46,13 @@ def app() -> FastAPI:
     BoundedHttp.limits = Limits(cap, settings.header_seconds, settings.body_seconds)
     if threading.current_thread() is threading.main_thread():
         _drain_on_signal()
-    found = create_app(settings)
+    gc.disable()  # an import makes objects to keep: to look among them for garbage would take a tenth of its time
+    found: FastAPI = importlib.import_module("service.app").create_app(settings)
     if telemetry.FOLDER in os.environ:
         found.router.lifespan_context = _publishing(found.router.lifespan_context)
     gc.collect()
     gc.freeze()  # exclude start-up objects from later collections
+    gc.enable()
     return found
 
 
