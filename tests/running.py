@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import redis
 
 from service import telemetry
+from service.process.store_format import connect
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,10 @@ class Running:
     @property
     def redis_url(self) -> str:
         return self.store_url or f"unix://{self.data}/server.sock"
+
+    def client(self) -> redis.Redis:
+        """A client of its store"""
+        return connect(self.redis_url, 30)
 
     @property
     def store_pid(self) -> int:
