@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import redis
 
 from service import telemetry
+from service.process.store_format import connect
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,15 @@ class Running:
     url: str
     data: Path
     launcher: subprocess.Popen[str]
+    store_url: str | None = None  # of a store that is not its own
 
     @property
     def redis_url(self) -> str:
-        return f"unix://{self.data}/server.sock"
+        return self.store_url or f"unix://{self.data}/server.sock"
+
+    def client(self) -> redis.Redis:
+        """A client of its store"""
+        return connect(self.redis_url, 30)
 
     @property
     def store_pid(self) -> int:
@@ -80,7 +87,7 @@ def service(
         assert launcher.stdout is not None
         first = launcher.stdout.readline()
         assert first.startswith("Horocycle on http"), first
-        running = Running(first.split()[2], data, launcher)
+        running = Running(first.split()[2], data, launcher, environment.get("REDIS_URL"))
         wait_until_ready(running.url, verify=verify)
         yield running
     finally:

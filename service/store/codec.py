@@ -19,7 +19,7 @@ An entry of the log:
     kind, commit, head      what it is, the commit's id, the head after it
     points                  how many points were learned
     rows, predicted, truth  they: all of them, or the first SAMPLE if the rest is in a block
-    matched, alarms, replaced, spec, fit, status, checkpoint   where there is one
+    matched, alarms, jumps, replaced, spec, fit, status, checkpoint   where there is one
     blocks, sums            which of rows, replaced, checkpoint are in `blocks`, under the name <commit><part>; their
                             checksums
     check                   a checksum of all fields before it
@@ -242,6 +242,8 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
         fields += ("matched", json.dumps([[m.if_match, m.accepted, m.version, m.first] for m in entry.matched]))
     if entry.alarms:
         fields += ("alarms", " ".join(map(str, entry.alarms)))
+    if entry.jumps:
+        fields += ("jumps", entry.jumps)
     if entry.spec is not None:
         fields += ("spec", spec_to_json(entry.spec))
     if entry.fit is not None:
@@ -345,6 +347,7 @@ def read_entry(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None = 
             fields[b"fit"].decode() if b"fit" in fields else None,
             fields[b"status"].decode() if b"status" in fields else None,
             _part(record, "checkpoint", b"checkpoint", blocks) or b"",
+            int(fields.get(b"jumps", 0)),
         )
     except (ValueError, KeyError, TypeError, FloatingPointError) as error:
         raise StateCorrupt(f"entry {record.id} of the log is damaged") from error

@@ -14,6 +14,7 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -28,6 +29,8 @@ from service.errors import (
     RateLimited,
     SessionGone,
     StateCorrupt,
+    StoreFull,
+    StoreReadOnly,
     StoreUnavailable,
     UnknownFit,
 )
@@ -117,6 +120,9 @@ class FitQueue:
         found = [each for each in await self.all(sid) if each["id"] == fit]
         if not found:
             raise UnknownFit(fit)
+        if found[0]["status"] in ("queued", "running"):  # the queue may have lost it: it may be on another server
+            with suppress(StoreUnavailable, StoreFull, StoreReadOnly):
+                await self._connection.call("ZADD", fit_queue_key(), "NX", time.time(), f"{sid} {fit}")
         return found[0]
 
     async def all(self, sid: str) -> list[dict[str, Any]]:

@@ -106,11 +106,10 @@ class Follower:
                 await asyncio.sleep(PAUSE)
 
     async def _read_once(self, feeds: dict[str, Feed]) -> None:
-        streams = [log_key(sid) for sid in feeds] + [str(feed.newest) for feed in feeds.values()]
-        read = ("XREAD", "COUNT", KEPT, "BLOCK", round(1000 * BLOCK), "STREAMS", *streams)
-        reply = await self._connection.read(*read, patience=BLOCK + self._connection.deadline)
+        positions = {log_key(sid): str(feed.newest) for sid, feed in feeds.items()}
+        reply = await self._connection.follow(positions, KEPT, BLOCK)
         names = {log_key(sid).encode(): feed for sid, feed in feeds.items()}
-        for name, entries in reply or []:
+        for name, entries in reply:
             for entry in entries:
                 try:
                     names[name].add(codec.read_record(entry))

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -28,26 +29,39 @@ from service.errors import (
 )
 from service.learners import encode
 from service.sessions.apply import replay_learner
-from service.sessions.records import Change, Entry, EntryId, Kept, Kind, Listed, Loaded
+from service.sessions.frozen import frozen
+from service.sessions.records import Change, Entry, EntryId, Kept, Kind, Listed, Loaded, Status
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 from service.sessions.tenants import DEFAULT, tenant_of
 from service.store import codec, scripts
 from service.store.connection import Connection
-from service.store.keys import answers_key, blocks_key, born_key, log_key, session_keys, sessions_key, state_key
+from service.store.fork_queue import fork_entry
+from service.store.keys import (
+    answers_key,
+    blocks_key,
+    born_key,
+    fork_queue_key,
+    log_key,
+    session_keys,
+    sessions_key,
+    state_key,
+)
 from service.store.late_labels import KEEP_IDS
 from service.store.log import Log
 from service.store.scripts import CommitReply, OpenReply
 
 #: Bytes of settings after which a page of the list ends: labels and a reference point may be long.
 PAGE = 1 << 20
+#: Sessions whose entries in the list are known to be there, and seconds that putting one back may take.
+LISTED, PUT_BACK = 100_000, 0.5
 #: A learner of at most so many bytes is replayed in no time; a larger one leaves the event loop.
 BRIEF = 4096
 #: Bytes of points and learner from which on they are written in another thread.
 LARGE = 1 << 20
 
 
-@dataclass(frozen=True)
+@frozen
 class Committed:
     after: Loaded
 
@@ -69,6 +83,8 @@ class Conflict:
 class Store:
     def __init__(self, connection: Connection) -> None:
         self._connection, self._log = connection, Log(connection)
+        self._listed: set[str] = set()  # since the list's server last changed, as far as is known here
+        self._listed_in = 0
 
     async def open(self, loaded: Loaded, points: Batch | None = None) -> Loaded:
         """A new session. One that is imported brings its retained points along; its log begins with a checkpoint."""
@@ -111,6 +127,21 @@ class Store:
         except (StoreUnavailable, StoreFull, StoreReadOnly) as error:  # they say that nothing was changed
             raise OutcomeUnknown from error
 
+    async def _put_back(self, loaded: Loaded) -> None:
+        """The list and the queue of forks may be on another server than the session, and lose an entry when a replica
+        takes over that never heard of it: who loads the session sees to it that it has its entries"""
+        sid, generation = loaded.spec.id, self._connection.generation
+        since = datetime.fromisoformat(loaded.spec.created_at).timestamp()
+        commands: list[tuple[Any, ...]] = [("ZADD", sessions_key(tenant_of(sid)), "NX", since, sid)]
+        if loaded.status == Status.REPLAYING:
+            commands.append(("ZADD", fork_queue_key(), "NX", time.time(), fork_entry(loaded.spec)))
+        with suppress(TimeoutError, StoreUnavailable, StoreFull, StoreReadOnly):  # another time, then
+            async with asyncio.timeout(PUT_BACK):
+                await self._connection.calls(commands)
+            if generation != self._listed_in or len(self._listed) > LISTED:
+                self._listed, self._listed_in = set(), generation
+            self._listed.add(sid)
+
     async def load(self, sid: str, known: Loaded | None = None) -> Loaded:
         """The session as it is now; `known` itself when it still is that."""
         keys = [born_key(sid), state_key(sid), log_key(sid)]
@@ -122,6 +153,8 @@ class Store:
             return known
         flat, since = reply
         loaded = codec.read_state(dict(zip(flat[::2], flat[1::2], strict=True)))
+        if sid not in self._listed or self._listed_in != self._connection.generation:
+            await self._put_back(loaded)
         if loaded.learner_at == loaded.newest:
             return loaded
         return await self._replayed(loaded, [codec.read_record(each) for each in since])

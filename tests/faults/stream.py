@@ -18,7 +18,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import redis
 
 from service.geometry import Array
 from service.learners import encode
@@ -268,7 +267,7 @@ class Stored:
 
 
 def stored(running: Running, session: str = SESSION) -> Stored:
-    with redis.Redis.from_url(running.redis_url) as client:
+    with running.client() as client:
         fields = client.hgetall(state_key(session))
     return asyncio.run(_read(running.redis_url, session, fields))
 
