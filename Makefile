@@ -18,7 +18,7 @@ help:
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make docs         build the site of the documentation into site/"
 	@echo "make coverage     run all tests, or TESTS=tests/test_x.py, and print their coverage, worker processes included"
-	@echo "make soak         the exactly-once test for ten minutes, with random seeds"
+	@echo "make soak         kills, stops and cuts for ten minutes, with random seeds, and a table of what they did"
 	@echo "make check        lint, types, import layers"
 	@echo "make demo         a service, and agents that play against it"
 	@echo "make bench        the paper's tables, and the peers side by side"
@@ -85,7 +85,8 @@ docs: $(VENV)/.hosts
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir site
 
 soak: $(VENV)/.compiled $(VENV)/.test
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_loop.py tests/faults/test_message_stream.py tests/test_svm_random.py
+	@$(BIN)/python -m tests.faults.soak
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_loop.py tests/faults/test_message_stream.py tests/test_svm_random.py
 
 check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench
 	@$(BIN)/ruff check --quiet .

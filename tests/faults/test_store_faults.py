@@ -269,7 +269,11 @@ def views_of_large(http: httpx.Client, sid: str) -> dict[str, Any]:
 
 def forget_what_workers_know(store: redis.Redis, sid: str) -> None:
     """Another revision than the one they have decoded"""
-    store.hincrby(state_key(sid), "revision", 1)
+    old, check = store.hget(state_key(sid), "revision"), store.hget(state_key(sid), "check")
+    assert isinstance(old, bytes) and isinstance(check, bytes)
+    revision = int(old) + 1
+    rest = check.partition(b" ")[2].decode()
+    store.hset(state_key(sid), mapping={"revision": revision, "check": f"{revision} {rest}"})
 
 
 #: Where the commit's script may stop, and whether the commit counts if it does
