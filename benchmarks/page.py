@@ -128,7 +128,7 @@ def measured(browser: Browser, url: str, name: str, body: dict[str, Any], second
     median, least = statistics.median(rates), min(rates)
     yield f"  frames/s      median {median:.0f}, least {least:.0f}; painted {painted / seconds:.0f}"
     renderer, gpu = used["renderer"], used["GPU"]
-    yield f"  ms a frame    scripts {script:.1f} of the clock; CPU of the renderer {renderer:.1f}, of the GPU's process {gpu:.1f}"
+    yield f"  ms a frame    scripts {script:.1f} of the clock; CPU: renderer {renderer:.1f}, GPU's {gpu:.1f}"
     yield f"  heap, MB      {' '.join(f'{each:.0f}' for each in heaps)}"
     yield f"  resident, MB  {' '.join(f'{each:.0f}' for each in resident)}"
     page.close()
