@@ -92,6 +92,7 @@ check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache | tail -n 1
+	@! command -v node > /dev/null || for each in service/page/*.js; do node --input-type=module --check < $$each || exit 1; done
 
 demo: $(VENV)/.compiled
 	@$(BIN)/python -m clients.demo
