@@ -85,7 +85,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        connection = connect(url, deadline=settings.deadline)
+        connection = connect(url, deadline=settings.deadline, replicas=settings.wait_replicas)
         store, log, late = Store(connection), Log(connection), LateLabels(connection)
         ingest = Ingest(store, log, late, Refits(connection), queue=settings.queue, patience=settings.deadline)
         fits, forker, follower = FitQueue(connection), Forker(connection), Follower(connection)

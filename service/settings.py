@@ -50,6 +50,9 @@ class Settings(BaseSettings):
     session_body_limit: int = Field(default=1 << 20, ge=1024, description="bytes any other body may have")
     queue: int = Field(default=1024, ge=1, description="requests that may wait for one session in one worker")
     deadline: float = Field(default=5.0, gt=0, description="seconds to wait for the store")
+    wait_replicas: int = Field(
+        default=0, ge=0, le=16, description="replicas of the store that must have a commit before it is acknowledged"
+    )
     label_ttl: float = Field(default=86400.0, gt=0, description="seconds a predicted point waits for its label")
     waiting_points: int = Field(default=100_000, ge=1, description="points of a session that may wait for their labels")
     event_streams: int = Field(

@@ -10,6 +10,8 @@ from service.store_url import parse
 ROUTED = {"cluster": Cluster, "sentinel": Sentinel}
 
 
-def connect(url: str, *, deadline: float = 5.0) -> Connection:
+def connect(url: str, *, deadline: float = 5.0, replicas: int = 0) -> Connection:
     several = parse(url)
-    return Connection(url, deadline=deadline) if several is None else ROUTED[several.kind](several, deadline=deadline)
+    found = Connection(url, deadline=deadline) if several is None else ROUTED[several.kind](several, deadline=deadline)
+    found.replicas = replicas
+    return found

@@ -42,7 +42,7 @@ from redis.exceptions import (
 
 from service.errors import OutcomeUnknown, StoreFull, StoreReadOnly, StoreUnavailable
 from service.store import scripts
-from service.store.keys import epoch_key, ready_key, server_key
+from service.store.keys import epoch_key, ready_key, replicated_key, server_key
 from service.store.scripts import Script
 
 CUT_OFF = (ConnectionError, TimeoutError, asyncio.TimeoutError, OSError)
@@ -155,6 +155,8 @@ class Line(asyncio.Protocol):
 class Connection:
     """What the store, the fit queue and the followers of logs share"""
 
+    replicas = 0  # that must have a commit before it counts as stored
+
     def __init__(self, url: str, *, deadline: float = 5.0) -> None:
         self.deadline = deadline
         self._pool = BlockingConnectionPool.from_url(
@@ -236,6 +238,8 @@ class Connection:
         self, commands: Sequence[tuple[Any, ...]], *, lost: type[Exception] = StoreUnavailable
     ) -> list[Any]:
         """Commands in one round trip; the first that is refused is raised"""
+        if self.replicas and lost is OutcomeUnknown:
+            return await self._replicated(commands)
         if not self._has_line:
             return await self._apart(commands, self.deadline, lost)
         line = self._line
@@ -245,6 +249,21 @@ class Connection:
             return await line.send(commands, self.deadline)
         except CUT_OFF as error:
             raise self._cut_off(lost) from error
+
+    async def _replicated(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Commands of a commit, and WAIT on the same connection, which is not the line: nobody waits behind it
+
+        WAIT asks for what this connection wrote. A commit that is sent again writes nothing, and this connection may be
+        another: so a mark is written after it, and replicas that have the mark have the commit.
+        """
+        scripts = [command[3] for command in commands if command[0] in ("EVALSHA", "EVAL")]
+        key = scripts[0] if scripts else commands[0][1]
+        mark = ("SET", replicated_key(key), 1, "EX", 60)
+        wait = ("WAIT", self.replicas, round(1000 * self.deadline / 4))
+        *replies, _, having = await self._apart([*commands, mark, wait], self.deadline, OutcomeUnknown)
+        if having < self.replicas:
+            raise OutcomeUnknown(f"{having} of {self.replicas} replicas have it by now")
+        return replies
 
     async def read(self, *command: Any, patience: float | None = None) -> Any:
         """A read that blocks or brings much, on a connection of its own"""

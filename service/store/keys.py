@@ -106,6 +106,12 @@ def epoch_key() -> str:
     return "hc:2:{epoch}:number"
 
 
+def replicated_key(key: str) -> str:
+    """Written after a commit to be waited for, in the slot of this key"""
+    tag = key.partition("{")[2].partition("}")[0] or key
+    return f"hc:2:{{{tag}}}:replicated"
+
+
 def ready_key() -> str:
     """When a worker last made sure that the store takes writes"""
     return "hc:2:ready"

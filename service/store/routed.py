@@ -50,6 +50,7 @@ class Routed(Connection):
     def node(self, address: Address) -> Connection:
         if address not in self.nodes:
             self.nodes[address] = self.kind(self.url.server(address), deadline=self.deadline)
+            self.nodes[address].replicas = self.replicas
         return self.nodes[address]
 
     async def look(self) -> None:
