@@ -41,7 +41,7 @@ class Forker:
         begin = start.counters.observed
         _, data = await self._log.points(source, max(begin - spec.keep_points, 0), begin) if begin else (0, b"")
         fork = Fork(source.spec.id, at, begin, exact, str(id))
-        await self._queue.submit(spec.id)
+        await self._queue.submit(spec)
         return await self._store.open(forking.begun(start, spec, fork), rows.unpack(data, spec.dimension))
 
     async def work(self, fork: Waiting) -> None:

@@ -31,6 +31,7 @@ from service.fits.parent_watch import follow_stdin
 from service.fits.priority import stand_back
 from service.logs import configure
 from service.settings import Settings
+from service.store.connect import connect
 from service.store.connection import Connection
 from service.store.fit_queue import LEASE, FitQueue, Job
 from service.store.fork_queue import ForkQueue
@@ -46,7 +47,7 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THRE
 
 async def work(url: str, *, seconds: float, memory: int, deadline: float = 5.0) -> None:
     """Work on what there is, one fit at a time, until cancelled."""
-    connection = Connection(url, deadline=deadline)
+    connection = connect(url, deadline=deadline)
     fits, forks, forker = FitQueue(connection), ForkQueue(connection), None
     try:
         while True:
