@@ -58,8 +58,9 @@ setup: $(VENV)/.compiled $(VENV)/.test $(VENV)/.check
 serve: $(VENV)/.compiled
 	@$(BIN)/python -m service serve --port $(PORT)
 
+# In the order of their names: xdist would have those with a single test last, which are the longest, on one core.
 test: $(VENV)/.compiled $(VENV)/.test
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Coverage starts in every Python process that sees COVERAGE_PROCESS_START, the tests' own included.
 coverage: $(VENV)/.compiled $(VENV)/.test
@@ -85,7 +86,7 @@ docs: $(VENV)/.hosts
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir site
 
 soak: $(VENV)/.compiled $(VENV)/.test
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_loop.py tests/faults/test_message_stream.py tests/test_svm_random.py
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_loop.py tests/faults/test_message_stream.py tests/test_svm_random.py tests/test_theorems.py tests/test_confidence.py
 
 check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench
 	@$(BIN)/ruff check --quiet .

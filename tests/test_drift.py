@@ -71,7 +71,7 @@ def test_it_agrees_with_the_textbook(wrong: Any) -> None:
     assert looked_at(wrong)[1] == textbook(wrong)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(streams, st.lists(st.integers(0, 1200), max_size=8))
 def test_a_batch_is_a_fold_however_it_is_cut(wrong: Any, cuts: list[int]) -> None:
     whole, raised = looked_at(wrong)
