@@ -192,9 +192,7 @@ class Cluster:
             each.run("CLUSTER", "SETSLOT", slot, "NODE", target.id)
 
     def abort_move(self, slot: int, source: Server, target: Server) -> None:
-        """What was moved goes back"""
-        target.run("CLUSTER", "SETSLOT", slot, "MIGRATING", source.id)
-        source.run("CLUSTER", "SETSLOT", slot, "IMPORTING", target.id)
+        """Before a key has moved: after that a move can only be finished"""
         for each in (source, target):
             each.run("CLUSTER", "SETSLOT", slot, "STABLE")
 
