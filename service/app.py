@@ -105,6 +105,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         door=Door(own_hosts(settings.host, settings.hosts), settings.origins),
         keys=settings.with_keys,
         access_log=settings.access_log,
+        direct=settings.direct,
         title="Horocycle",
         version=__version__,
         lifespan=lifespan,
@@ -128,14 +129,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def _close_on_signal(streams: Streams) -> None:
-    """The server waits for every answer to end before it does; an event stream has to be told."""
+    """The server waits for every answer to end before it does; a stream has to be told. By SIGUSR1: another worker has
+    taken this one's place, so that probes which still come here hear that the service is ready"""
     if threading.current_thread() is not threading.main_thread():
         return
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         before = signal.getsignal(number)
 
         def close(number: int, frame: FrameType | None, before: Any = before) -> None:
+            streams.ending |= number != signal.SIGUSR1
             loop.call_soon_threadsafe(streams.closing.set)
             if callable(before):
                 before(number, frame)

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from service.process.serve import GRACE
+from service.process.http_protocol import GRACE
 from service.store.keys import log_key
 from tests.opening import RAW, opened, raw
 from tests.running import Running, service

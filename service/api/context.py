@@ -34,6 +34,7 @@ class Streams:
 
     limit: int
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    ending: bool = False  # and no other worker takes this one's place
     open: int = 0
     of_keys: Counter[str] = field(default_factory=Counter)
 

@@ -20,12 +20,15 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
+from xxhash import xxh3_64_hexdigest, xxh32_digest
+
 from service.errors import (
     FitNotReady,
     KeyReused,
     OutcomeUnknown,
     RateLimited,
     SessionGone,
+    StateCorrupt,
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
@@ -89,11 +92,11 @@ class FitQueue:
         none is lost, then the fit itself."""
         name, pieces = secrets.token_hex(8), range(0, len(points), PIECE)
         for number, at in enumerate(pieces):
-            piece = (name, number, points[at : at + PIECE], ttl)
+            piece = (name, number, _sealed_piece(points[at : at + PIECE]), ttl)
             if not await self._connection.script(scripts.FIT_BRING, [state_key(sid), fit_points_key(sid)], *piece):
                 raise SessionGone(sid)
         await self._connection.call("ZADD", fit_queue_key(), time.time(), f"{sid} {fit}", lost=OutcomeUnknown)
-        arguments = (fit, fingerprint, json.dumps(recipe), KEEP_FITS, ttl, name, len(pieces))
+        arguments = (fit, fingerprint, _sealed(recipe), KEEP_FITS, ttl, name, len(pieces))
         keys = [*_keys(sid), *session_keys(sid)]
         reply = await self._connection.script(scripts.FIT_OPEN, keys, *arguments, lost=OutcomeUnknown)
         if reply == FitReply.GONE:
@@ -159,7 +162,7 @@ class FitQueue:
                 if isinstance(reply, list):
                     await self._look_again(sid, fit)
                     recipe, name, pieces = reply
-                    return Job(sid, fit, owner, json.loads(recipe), await self._points(sid, name, int(pieces)))
+                    return Job(sid, fit, owner, _unsealed(recipe), await self._points(sid, name, int(pieces)))
                 if reply > 0:
                     await self._connection.call("ZADD", fit_queue_key(), time.time() + reply / 1000, entry)
                 elif reply == 0 or time.time() - float(since) > FORGOTTEN:
@@ -173,7 +176,7 @@ class FitQueue:
         found = [
             await self._connection.call("HGET", fit_points_key(sid), name + b":%d" % number) for number in range(pieces)
         ]
-        return b"" if None in found else b"".join(found)
+        return b"" if None in found else b"".join(map(_unsealed_piece, found))
 
     async def _due(self, passed: int) -> list[bytes]:
         """Entries to look at now, each with since when, behind those that were passed over"""
@@ -191,10 +194,10 @@ class FitQueue:
         return bool(reply)
 
     async def done(self, job: Job, report: dict[str, Any], model: bytes) -> None:
-        await self._settle(job, "done", "report", json.dumps(report), model)
+        await self._settle(job, "done", "report", _sealed(report), model)
 
     async def failed(self, job: Job, failure: dict[str, Any]) -> None:
-        await self._settle(job, "failed", "failure", json.dumps(failure, default=str))
+        await self._settle(job, "failed", "failure", _sealed(failure))
 
     async def again(self, job: Job) -> None:
         """Its process died: back into the queue"""
@@ -224,20 +227,59 @@ def _shown(fit: str, fields: dict[bytes, bytes]) -> dict[str, Any]:
         ms = get(name)
         return None if ms is None else datetime.fromtimestamp(int(ms) / 1000, UTC).isoformat()
 
-    report, failure = get("report"), get("failure")
+    report, failure, status = get("report"), get("failure"), (get("status") or b"").decode()
+    if status not in STATUSES:
+        raise StateCorrupt(f"the status of fit {fit!r} is damaged")
     return {
         "id": fit,
-        "status": (get("status") or b"").decode(),
+        "status": status,
         "progress": float(get("progress") or 0),
-        **json.loads(get("recipe") or b"{}").get("asked", {}),
+        **_unsealed(get("recipe") or b"{}").get("asked", {}),
         "created_at": instant("created"),
         "started_at": instant("started"),
         "finished_at": instant("finished"),
         "attempts": int(get("attempts") or 0),
-        "failure": None if failure is None else json.loads(failure),
+        "failure": None if failure is None else _unsealed(failure),
         **dict.fromkeys(REPORTED),
-        **({} if report is None else json.loads(report)),
+        **({} if report is None else _unsealed(report)),
     }
+
+
+def _sealed(document: dict[str, Any]) -> str:
+    """As JSON, with its checksum behind it"""
+    text = json.dumps(document, default=str)
+    return f"{text} {xxh3_64_hexdigest(text.encode())}"
+
+
+def _unsealed(stored: bytes) -> dict[str, Any]:
+    """What ends with a brace has no checksum: it was written by Lua, or by an older version"""
+    text, _, check = stored.rpartition(b" ")
+    if stored.endswith(b"}"):
+        text, check = stored, b""
+    try:
+        if check and check.decode() != xxh3_64_hexdigest(text):
+            raise ValueError("the checksum does not match")
+        found: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise StateCorrupt("what is stored of a fit is damaged") from error
+    return found
+
+
+def _sealed_piece(rows: bytes) -> bytes:
+    """Four bytes more than a multiple of eight, by which it is told from a piece without a checksum"""
+    return rows + xxh32_digest(rows)
+
+
+def _unsealed_piece(stored: bytes) -> bytes:
+    if len(stored) % 8 == 0:
+        return stored
+    if stored[-4:] != xxh32_digest(stored[:-4]):
+        raise StateCorrupt("the points of a fit are damaged")
+    return stored[:-4]
+
+
+#: What a fit's status may be.
+STATUSES = ("queued", "running", "done", "failed", "cancelled")
 
 
 REPORTED: Sequence[str] = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from service.errors import (
 )
 from service.learners import encode
 from service.sessions.apply import replay_learner
+from service.sessions.frozen import frozen
 from service.sessions.records import Change, Entry, EntryId, Kept, Kind, Listed, Loaded, Status
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
@@ -59,7 +61,7 @@ BRIEF = 4096
 LARGE = 1 << 20
 
 
-@dataclass(frozen=True)
+@frozen
 class Committed:
     after: Loaded
 
@@ -99,6 +101,7 @@ class Store:
         loaded = replace(loaded, learner_bytes=len(learner))
         fields = codec.state_fields(None, loaded, learner)
         fields += ["revision", loaded.revision, "entries", newest.number, "learner_at", str(newest)]
+        fields += ["check", codec.checked_counts(loaded.revision, newest.number)]
         if written.blocks:
             fields += ["blocks", 1]
         if loaded.checkpoints:
@@ -164,7 +167,8 @@ class Store:
         entries = [codec.read_entry(each, loaded.spec, blocks) for each in records if each.kind is not Kind.FIT]
         numbers = [record.id.number for record in records]
         whole = numbers == list(range(loaded.learner_at.number + 1, loaded.newest.number + 1))
-        if not whole or any(entry.points and entry.batch is None for entry in entries):
+        learned = loaded.learner_at.observed + sum(record.points for record in records) == loaded.newest.observed
+        if not (whole and learned) or any(entry.points and entry.batch is None for entry in entries):
             raise StateCorrupt("the log lacks entries that the learner is replayed from")
 
         if not entries:
@@ -266,7 +270,7 @@ class Store:
             *written.fields,
             *written.blocks,
             *change.learned_ids,
-            *[part for pair in change.answers for part in pair],
+            *[part for key, answer in change.answers for part in (key, codec.seal(key, answer))],
             lost=OutcomeUnknown,
             first=[("HSET", blocks_key(spec.id), name, data) for name, data in written.blocks.items()],
         )
@@ -280,17 +284,22 @@ class Store:
                     learner_at=before.learner_at if learner is None else newest,
                     learner_bytes=before.learner_bytes if learner is None else len(learner),
                     checkpoints=(*due.stay, newest) if due.checkpoint and entry is not None else before.checkpoints,
+                    sealed=True,
                 )
             )
         if reply[0] == CommitReply.STOPPED:
             await self._connection.script(scripts.REPAIR, session_keys(spec.id), lost=OutcomeUnknown)
             return await self.commit(before, change, commit_id, again=again)
         if reply[0] == CommitReply.REPLAYED:
-            return Replayed(dict(zip(reply[1::2], reply[2::2], strict=True)))
+            keys = [key for key, _ in change.answers]
+            found = zip(reply[1::2], reply[2::2], strict=True)
+            return Replayed({position: _unsealed(keys[position], answer) for position, answer in found})
         if reply[0] in (CommitReply.CONFLICT, CommitReply.AMBIGUOUS):
             return Conflict(ambiguous=reply[0] == CommitReply.AMBIGUOUS)
         if reply[0] == CommitReply.NO_BLOCK:
             raise StoreUnavailable("the store lost a block of this commit before it was written")
+        if reply[0] == CommitReply.DAMAGED:
+            raise StateCorrupt("the counts of the stored session are damaged")
         raise SessionGone(spec.id)
 
     async def answer(self, sid: str, key: str) -> bytes | None:
@@ -299,10 +308,17 @@ class Store:
         entries, *found = await self._connection.calls([("HGET", state_key(sid), "entries"), *commands])
         for stored in found:
             if stored is not None:
-                number, _, answer = stored.partition(b" ")
-                if entries is not None and int(number) <= int(entries):
-                    return bytes(answer)
+                told = re.match(rb"(\d+)(?:~(\d+))?(?=[ ~])", stored)
+                if told is None or told[2] not in (None, told[1]):
+                    raise StateCorrupt("a stored answer is damaged")
+                if entries is not None and int(told[1]) <= int(entries):
+                    return _unsealed(key, stored[told.end() :])
         return None
+
+
+def _unsealed(key: str, answer: bytes) -> bytes:
+    """A stored answer; behind a blank it is of an older version, and has no checksum"""
+    return codec.unseal(key, answer[1:]) if answer[:1] == b"~" else answer[1:]
 
 
 class Plan(NamedTuple):

@@ -86,7 +86,7 @@ class Request:
 
 
 class Stream:
-    """`points` labelled points, cut into requests of 1 to 20, shared out among the clients."""
+    """`points` labelled points, cut into requests of 1 to `most`, shared out among the clients."""
 
     def __init__(
         self,
@@ -96,16 +96,19 @@ class Stream:
         dimension: int = 2,
         clients: int = 16,
         pause: float = 0.0,
+        most: int = 20,
         session: str = SESSION,
+        heard: Callable[[Request, int], None] = lambda request, status: None,
     ) -> None:
+        """`heard` is told of every answer's status, 0 if there was none"""
         assert points < KEPT
-        self.url, self.pause, self._seed, self.session = "", pause, seed, session
+        self.url, self.pause, self.session, self._seed, self._heard = "", pause, session, seed, heard
         rng = np.random.default_rng(seed)
         x = rng.uniform(-0.7, 0.7, (points, dimension)) * (2 / dimension) ** 0.5
         noise = rng.random(points) < 0.2  # no line is ever right, so the state never rests
         rows = np.column_stack([x, (x[:, 0] > 0.3 * x[:, 1]) ^ noise])
         assert len(np.unique(rows, axis=0)) == points
-        cuts = np.cumsum(rng.integers(1, 21, points))
+        cuts = np.cumsum(rng.integers(1, most + 1, points))
         batches = np.split(rows, cuts[cuts < points])
         self.requests = [
             Request(f"{seed}-{i}", i % clients, batch, bool(rng.random() < 0.5)) for i, batch in enumerate(batches)
@@ -157,7 +160,9 @@ class Stream:
         try:
             response = await http.post(url, content=request.body, headers=request.headers)
         except httpx.TransportError:
+            self._heard(request, 0)
             return False
+        self._heard(request, response.status_code)
         return request.heard(response, repeated)
 
 
