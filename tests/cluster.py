@@ -37,11 +37,11 @@ class Server:
         return f"127.0.0.1:{self.port}"
 
     def run(self, *command: Any) -> Any:
-        return self.client.execute_command(*command)
+        return self.client.execute_command(*command)  # type: ignore[no-untyped-call]
 
     def info(self, field: str) -> str:
         """Of what it knows of the cluster"""
-        lines = self.run("CLUSTER", "INFO").decode().splitlines()
+        lines: list[str] = self.run("CLUSTER", "INFO").decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)[field]
 
     @property

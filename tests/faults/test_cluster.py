@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -128,7 +129,7 @@ def gate(servers: Cluster, running: Running, seed: int, *, points: int) -> None:
     stream, key = Stream(seed, points=points, pause=0.04, session=sid), state_key(sid)
     moves = [partial(each, servers, key) for each in MOVES]
     faults: list[Callable[[], None]] = [*moves, partial(kill_a_worker, running, rng)]
-    rng.shuffle(faults)  # type: ignore[arg-type]
+    rng.shuffle(faults)
     wait_for_both_workers(running)
     open_session(running.url, session=sid)
     stream_through(stream, running, faults)
@@ -165,7 +166,7 @@ def kept_of(source: Server, target: Server, sid: str) -> dict[str, bytes]:
     for server in (source, target):
         for key in server.run("CLUSTER", "GETKEYSINSLOT", slot, 100):
             with server.client.pipeline(transaction=False) as asking:
-                _, found[key] = asking.execute_command("ASKING").execute_command("DUMP", key).execute()
+                _, found[key] = asking.execute_command("ASKING").execute_command("DUMP", key).execute()  # type: ignore[no-untyped-call]
     return found
 
 
@@ -391,7 +392,7 @@ def lag() -> Iterator[Lag]:
 
 
 @contextmanager
-def lagging(folder: Path, **settings: str) -> Iterator[tuple[Lag, Cluster, Running]]:
+def lagging(folder: Path, **settings: Any) -> Iterator[tuple[Lag, Cluster, Running]]:
     with ExitStack() as open_ones:
         behind = open_ones.enter_context(lag())
         servers = open_ones.enter_context(cluster(folder / "cluster", before=behind.before))

@@ -669,7 +669,7 @@ def test_no_script_touches_a_key_that_it_did_not_declare(
             await parts.fits.cancel(SID, "fit")
             await claimed(parts)
             await parts.fits.cancel(SID, "fit")
-            await ForkQueue(parts.connection).submit(SID)
+            await ForkQueue(parts.connection).submit(loaded.spec)
             assert await ForkQueue(parts.connection).claim() is not None
             await ApiKeys(parts.connection).charge(ApiKey("key", "", limits={"points": 10}), {"points": 1})
             await parts.store.end(SID)
