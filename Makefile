@@ -85,8 +85,12 @@ wheel: $(VENV)/.python
 docs: $(VENV)/.hosts
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir site
 
+# Tests that only talk to a service, which may stand on any store.
+ON_ANY_STORE := $(addprefix tests/test_,sessions.py stream.py message_stream.py events.py labels.py log.py fits.py)
+
 soak: $(VENV)/.compiled $(VENV)/.test
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_loop.py tests/faults/test_message_stream.py tests/test_svm_random.py tests/test_theorems.py tests/test_confidence.py
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_cluster.py tests/faults/test_loop.py tests/faults/test_message_stream.py tests/test_svm_random.py tests/test_theorems.py tests/test_confidence.py
+	@for store in cluster sentinel; do $(BIN)/python -m pytest --store=$$store $(ON_ANY_STORE) || exit 1; done
 
 check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench
 	@$(BIN)/ruff check --quiet .
