@@ -78,6 +78,7 @@ class Settings(BaseSettings):
     )
     hosts: Listed = Field(default=(), description="names in the Host header beside loopback and `host`; *: any")
     origins: Listed = Field(default=(), description="web pages that may call, as https://example.org")
+    otel: bool = Field(default=False, description="send traces and metrics by OpenTelemetry, as OTEL_* variables say")
     access_log: bool = Field(default=False, description="log every request, as JSON, on stderr")
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import importlib
 import logging
 import multiprocessing
 import os
@@ -16,12 +17,12 @@ import signal
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from multiprocessing.connection import wait
 from types import FrameType
 from typing import Any
 
-from fastapi import FastAPI
-from starlette.types import Lifespan
+from starlette.types import ASGIApp, Lifespan
 
 from service import telemetry
 from service.app import create_app
@@ -34,7 +35,7 @@ PUBLISH = 1.0  # seconds between two publications of a worker's metrics
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
 
-def app() -> FastAPI:
+def app() -> ASGIApp:
     """The app of one worker; its settings come from the environment"""
     if (parent := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_exit_with_parent, args=[parent.sentinel], daemon=True).start()
@@ -45,12 +46,14 @@ def app() -> FastAPI:
     BoundedHttp.limits = Limits(cap, settings.header_seconds, settings.body_seconds)
     if threading.current_thread() is threading.main_thread():
         _drain_on_signal()
-    found = create_app(settings)
+    make = partial(create_app, settings)
+    tracing = importlib.import_module("service.process.tracing") if settings.otel else None  # an optional dependency
+    found, served = (made := make(), made) if tracing is None else tracing.traced(make)
     if telemetry.FOLDER in os.environ:
         found.router.lifespan_context = _publishing(found.router.lifespan_context)
     gc.collect()
     gc.freeze()  # exclude start-up objects from later collections
-    return found
+    return served
 
 
 def _drain_on_signal() -> None:
