@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 SOURCES := $(shell find service clients horocycle -name '*.py')
 PIP    := $(BIN)/pip install -qq --disable-pip-version-check
 
-.PHONY: help setup serve test test-hosts wheel docs coverage soak check demo bench constraints clean
+.PHONY: help setup serve test test-hosts wheel docs coverage soak check demo bench constraints hashes sbom clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,8 @@ help:
 	@echo "make demo         a service, and agents that play against it"
 	@echo "make bench        the paper's tables, and the peers side by side"
 	@echo "make constraints  pin the newest versions of what ships"
+	@echo "make hashes       requirements.txt: the hashes of what the image installs"
+	@echo "make sbom         a bill of materials, sbom.json (CycloneDX)"
 	@echo "make clean        remove the virtual environment and caches"
 
 # One stamp per set of extras: a server needs no linter.
@@ -107,10 +109,17 @@ bench: $(VENV)/.compiled $(VENV)/.bench
 
 constraints:
 	@rm -rf .constraints && $(PYTHON) -m venv .constraints
-	@.constraints/bin/pip install -qq --disable-pip-version-check '.[serve,test,check,bench,hosts]'
+	@.constraints/bin/pip install -qq --disable-pip-version-check '.[serve,otel,test,check,bench,hosts]'
 	@.constraints/bin/pip freeze --exclude horocycle > constraints.txt
 	@rm -rf .constraints
 	@echo "constraints.txt: $$(wc -l < constraints.txt) packages pinned"
+
+hashes: $(VENV)/.python
+	@$(BIN)/python -m release.hashes
+	@echo "requirements.txt: $$(grep -c == requirements.txt) packages hashed"
+
+sbom: $(VENV)/.compiled $(VENV)/.test
+	@$(BIN)/python -m release.sbom
 
 clean:
 	@rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist site
