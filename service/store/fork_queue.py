@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from service.errors import OutcomeUnknown
 from service.store import scripts
