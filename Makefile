@@ -18,7 +18,7 @@ help:
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make docs         build the site of the documentation into site/"
 	@echo "make coverage     run all tests, or TESTS=tests/test_x.py, and print their coverage, worker processes included"
-	@echo "make soak         the exactly-once test for ten minutes, with random seeds"
+	@echo "make soak         what takes long: exactly once for ten minutes with random seeds, long streams, ten thousand SVMs"
 	@echo "make check        lint, types, import layers"
 	@echo "make demo         a service, and agents that play against it"
 	@echo "make bench        the paper's tables, and the peers side by side"
@@ -50,9 +50,11 @@ $(VENV)/.compiled: $(VENV)/.serve $(wildcard service/learners/*.py) | $(VENV)/.b
 	@$(BIN)/python -c 'import service.app'
 	@touch $@
 
+# The extra's packages alone: to install the project again would build it again, under the feet of what is compiling.
 $(VENV)/.test $(VENV)/.check $(VENV)/.bench: $(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/.serve
 	@echo "installing what 'make $*' needs into $(VENV)"
-	@$(PIP) -c constraints.txt -e '.[$*]'
+	@$(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(sys.stdin.buffer)["project"]["optional-dependencies"]["$*"], sep="\n")' < pyproject.toml > $@.txt
+	@$(PIP) -c constraints.txt -r $@.txt
 	@touch $@
 
 setup: $(VENV)/.compiled $(VENV)/.test $(VENV)/.check
@@ -61,7 +63,8 @@ serve: $(VENV)/.compiled
 	@$(BIN)/python -m service serve --port $(PORT)
 
 # In the order of their names: xdist would have those with a single test last, which are the longest, on one core.
-test: $(VENV)/.compiled $(VENV)/.test
+test:
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.compiled $(VENV)/.test
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Coverage starts in every Python process that sees COVERAGE_PROCESS_START, the tests' own included.

@@ -19,6 +19,7 @@ from benchmarks import (
     paper_table1,
     real_streams,
     sessions,
+    start,
     strategic,
     svm,
     ten_classes,
@@ -37,6 +38,7 @@ BENCHMARKS = {
     "commit_cost": commit_cost,
     "observe": observe,
     "sessions": sessions,
+    "start": start,
     "strategic": strategic,
     "fits": fits,
 }
