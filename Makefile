@@ -58,8 +58,9 @@ setup: $(VENV)/.compiled $(VENV)/.test $(VENV)/.check
 serve: $(VENV)/.compiled
 	@$(BIN)/python -m service serve --port $(PORT)
 
+# In the order of their names: xdist would have those with a single test last, which are the longest, on one core.
 test: $(VENV)/.compiled $(VENV)/.test
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Coverage starts in every Python process that sees COVERAGE_PROCESS_START, the tests' own included.
 coverage: $(VENV)/.compiled $(VENV)/.test
@@ -88,7 +89,7 @@ docs: $(VENV)/.hosts
 ON_ANY_STORE := $(addprefix tests/test_,sessions.py stream.py message_stream.py events.py labels.py log.py fits.py)
 
 soak: $(VENV)/.compiled $(VENV)/.test
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_cluster.py tests/faults/test_loop.py tests/faults/test_message_stream.py tests/test_svm_random.py
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_cluster.py tests/faults/test_loop.py tests/faults/test_message_stream.py tests/test_svm_random.py tests/test_theorems.py tests/test_confidence.py
 	@for store in cluster sentinel; do $(BIN)/python -m pytest --store=$$store $(ON_ANY_STORE) || exit 1; done
 
 check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench
@@ -96,6 +97,7 @@ check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache | tail -n 1
+	@! command -v node > /dev/null || for each in service/page/*.js; do node --input-type=module --check < $$each || exit 1; done
 
 demo: $(VENV)/.compiled
 	@$(BIN)/python -m clients.demo

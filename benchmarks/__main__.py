@@ -21,6 +21,7 @@ from benchmarks import (
     sessions,
     strategic,
     svm,
+    ten_classes,
 )
 
 BENCHMARKS = {
@@ -28,6 +29,7 @@ BENCHMARKS = {
     "paper_figures": paper_figures,
     "hyperboloid_perceptron": hyperboloid_perceptron,
     "learners": learners,
+    "ten_classes": ten_classes,
     "real_streams": real_streams,
     "svm": svm,
     "fit_defaults": fit_defaults,

@@ -61,7 +61,7 @@ class Settings(TypedDict, total=False):
     average: bool  # the averaged rule answers
     members: Sequence[str]  # auto: those that vote
     refit: str  # softmax: doubling or none
-    drift: dict[str, Any]  # {"sensitivity": 0.002, "on_drift": "alarm" or "restart"}
+    drift: dict[str, Any]  # {"sensitivity": 0.002, "on_drift": "alarm", or "restart" as auto does}
     a: float
     budget: float | dict[str, Any]  # α, or {"estimate": {"initial": 4.0}}
     keep_points: int

@@ -302,12 +302,12 @@ class Ingest:
 async def commit(store: Store, before: Loaded, change: Change, patience: float) -> Committed | Replayed | Conflict:
     """Commit; when only the reply may have been lost, send it again with the same id, which the script knows."""
     commit_id, began = commit_name(), time.monotonic()
-    sent, pause = False, 0.02
+    sent, pause, doubt = False, 0.02, OutcomeUnknown()
     while True:
         try:
             result = await store.commit(before, change, commit_id, again=sent)
-        except OutcomeUnknown:
-            sent = True
+        except OutcomeUnknown as error:
+            sent, doubt = True, error
         except StoreUnavailable:
             if not sent:
                 raise
@@ -316,7 +316,7 @@ async def commit(store: Store, before: Loaded, change: Change, patience: float) 
                 raise OutcomeUnknown
             break
         if time.monotonic() + pause >= began + patience:
-            raise OutcomeUnknown
+            raise doubt
         await asyncio.sleep(pause)
         pause = min(2 * pause, 0.5)
     if isinstance(result, Committed):

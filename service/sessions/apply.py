@@ -59,12 +59,15 @@ def apply(before: Loaded, requests: Sequence[Request], past: Past | None = None)
                 results.append(StaleModel(after.counters.version))
                 continue
             batch = together[0].batch if len(together) == 1 else rows.joined([r.batch for r in together])
-            if after.status == Status.LIVE and past is None and not after.spec.restart:
+            if after.status == Status.LIVE and past is None:
                 run = _run(after.spec, after.state, after.counters.updates, batch, if_match is not None)
             else:
                 run = _learned(after, batch, past or Past(), if_match is not None)
-            after, answers = _answered(after, run, together)
-            after, found = _counted(after, run)
+            counted, found = _counted(after, run)
+            if found and after.spec.restart and not run.replaced:  # the points after the drift are for a new learner
+                run = _learned(after, batch, past or Past(), if_match is not None)
+                counted, found = _counted(after, run)
+            after, answers = _answered(counted, run, together)
             results += answers
             runs.append(run)
             alarms += found
@@ -199,7 +202,7 @@ def _status(before: Loaded, run: Run) -> str:
 def _counted(before: Loaded, run: Run) -> tuple[Loaded, tuple[int, ...]]:
     """With these points counted in; and the positions at which drift was found"""
     indices, decided = run.batch.indices, run.decided
-    counted, alarms = tally.observe(before.tally, run.wrong, indices, before.spec.sensitivity)
+    counted, alarms = tally.observe(before.tally, run.wrong, indices, before.confusion, before.spec.sensitivity)
     if run.probabilities is not None:
         counted = tally.judged(counted, run.probabilities, indices, decided)
     return replace(before, tally=counted, confusion=tally.counted(before.confusion, indices, decided)), alarms
