@@ -24,6 +24,7 @@ import pytest
 
 from clients import Client, WentBackwards
 from service.errors import StoreUnavailable
+from service.store import scripts
 from service.store.connect import connect
 from service.store.follower import Follower
 from service.store.keys import born_key, fit_queue_key, log_key, sessions_key, state_key
@@ -157,6 +158,32 @@ def test_in_a_slot_that_is_on_its_way_nothing_is_half_written(servers: Cluster, 
             ask = partial(http.post, f"/sessions/{sid}/observe", json=body, headers={"Idempotency-Key": key})
             assert retry(ask, 200).headers.get("Idempotency-Replayed") == replayed
         assert http.get(f"/sessions/{sid}").json()["observed"] == 4
+
+
+def test_a_key_that_went_ahead_of_its_slot_is_asked_for_where_it_is(servers: Cluster) -> None:
+    """ASK: one command after ASKING, a transaction too, while others use the same connection"""
+    key, source = "hc:2:{ahead}:hash", servers.owner("hc:2:{ahead}:hash")
+    count = scripts.script("return redis.call('HINCRBY', KEYS[1], 'count', ARGV[1])")
+
+    async def ask(target: Server) -> None:
+        connection = connect(servers.url)
+        try:
+            await connection.call("HSET", key, "count", 1)
+            slot = servers.begin_to_move(key, source, target)
+            servers.migrate(slot, source, target)
+            busy = on(servers, target, "busy")
+            asked = [connection.script(count, [key], 1, first=[("HSET", key, "block", "b" * i)]) for i in range(20)]
+            others = [connection.call("SET", state_key(busy), i) for i in range(20)]
+            found = await asyncio.gather(*(each for both in zip(asked, others, strict=True) for each in both))
+            assert sorted(found[::2]) == list(range(2, 22)) and set(found[1::2]) == {b"OK"}
+            assert await connection.call("HGET", key, "count") == await connection.read("HGET", key, "count") == b"21"
+            servers.end_move(slot, target)
+            assert await connection.script(count, [key], 1) == 22
+            await connection.call("DEL", state_key(busy))
+        finally:
+            await connection.close()
+
+    asyncio.run(ask(another(servers, source)))
 
 
 def kept_of(source: Server, target: Server, sid: str) -> dict[str, bytes]:
