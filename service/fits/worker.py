@@ -44,10 +44,12 @@ async def work(url: str, *, seconds: float, memory: int, deadline: float = 5.0) 
     """Work on what there is, one fit at a time, until cancelled."""
     connection = Connection(url, deadline=deadline)
     fits, forks = FitQueue(connection), Forker(connection)
+    told = ""
     try:
         while True:
             try:
                 job = await fits.claim()
+                told = ""
                 if job is not None:
                     await _work_on(fits, job, seconds, memory)
                     continue
@@ -57,7 +59,9 @@ async def work(url: str, *, seconds: float, memory: int, deadline: float = 5.0) 
                 HorocycleError,
                 RedisError,
             ) as error:  # the store is away, or full: what was claimed is taken up again
-                log.warning("fits and forks wait: %s", error)
+                if str(error) != told:  # once, not at every attempt
+                    log.warning("fits and forks wait: %s", error)
+                told = str(error)
             await asyncio.sleep(PAUSE)
     finally:
         await connection.close()

@@ -179,8 +179,22 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class SavedFit:
+    """A fit that has ended, for a snapshot"""
+
+    id: str
+    status: str
+    asked: Mapping[str, Any]  # its fields, each with its value
+    fingerprint: bytes  # of the request that asked for it
+    numbers: Mapping[str, Any]  # created, started, finished (milliseconds), attempts, progress
+    told: Mapping[str, Any]  # report, failure
+    model: bytes = b""  # the packed classifier
+
+
+@dataclass(frozen=True)
 class Kept:
     """A whole session, for a snapshot"""
 
     loaded: Loaded
     batch: Batch  # the retained points
+    fits: tuple[SavedFit, ...] = ()

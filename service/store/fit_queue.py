@@ -13,8 +13,8 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
@@ -28,6 +28,7 @@ from service.errors import (
     StoreUnavailable,
     UnknownFit,
 )
+from service.sessions.records import SavedFit
 from service.store import scripts
 from service.store.connection import Connection
 from service.store.keys import (
@@ -40,6 +41,7 @@ from service.store.keys import (
     state_key,
 )
 from service.store.scripts import FitReply
+from service.store.staging import fit_fields, read_fits
 
 #: Milliseconds that a worker may be silent before its fit is another's.
 LEASE = 10_000
@@ -122,6 +124,14 @@ class FitQueue:
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         order = fields.get(b"order", b"").decode().split()
         return [_shown(fit, fields) for fit in reversed(order)]
+
+    async def saved(self, sid: str) -> AsyncIterator[SavedFit]:
+        """Those that have ended, oldest first, each with its model: for a snapshot"""
+        flat = await self._connection.read("HGETALL", fits_key(sid))
+        for each in read_fits(dict(zip(flat[::2], flat[1::2], strict=True))):
+            model = await self._connection.read("HGET", fit_models_key(sid), each.id)
+            if each.status != "done" or model is not None:  # it may have been forgotten meanwhile
+                yield replace(each, model=model or b"")
 
     async def cancel(self, sid: str, fit: str) -> None:
         """End a fit that is under way; forget one that has ended"""
@@ -206,6 +216,11 @@ class FitQueue:
 
 def _keys(sid: str) -> list[str]:
     return [key(sid) for key in (fits_key, state_key, log_key, fit_points_key, fit_models_key)]
+
+
+def shown(saved: SavedFit) -> dict[str, Any]:
+    """A fit of a snapshot as it will be answered"""
+    return _shown(saved.id, fit_fields(saved))
 
 
 def _shown(fit: str, fields: dict[bytes, bytes]) -> dict[str, Any]:
