@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 PORT   ?= 8000
 # As in the service: BLAS threads that spin for a core cost a loaded machine more than they give.
 export OPENBLAS_NUM_THREADS ?= 1
+SOURCES := $(shell find service clients horocycle -name '*.py')
 PIP    := $(BIN)/pip install -qq --disable-pip-version-check
 
 .PHONY: help setup serve test test-hosts wheel docs coverage soak check demo bench constraints clean
@@ -36,10 +37,15 @@ $(VENV)/.serve: pyproject.toml constraints.txt | $(VENV)/.python
 	@$(PIP) -c constraints.txt -e '.[serve]'
 	@touch $@
 
-# Numba compiles the learners' loops once and keeps the result beside them.
-$(VENV)/.compiled: $(VENV)/.serve $(wildcard service/learners/*.py)
+# Bytecode is written here, not at the first import: where PYTHONDONTWRITEBYTECODE is set, that would write none.
+$(VENV)/.bytecode: $(SOURCES) | $(VENV)/.serve
+	@$(BIN)/python -m compileall -q service clients horocycle
+	@touch $@
+
+# Numba compiles the learners' loops once and keeps the result beside them. The app imports them all.
+$(VENV)/.compiled: $(VENV)/.serve $(wildcard service/learners/*.py) | $(VENV)/.bytecode
 	@echo "compiling the learners' loops: about 30 s, once"
-	@$(BIN)/python -c 'import service.learners.loops'
+	@$(BIN)/python -c 'import service.app'
 	@touch $@
 
 $(VENV)/.test $(VENV)/.check $(VENV)/.bench: $(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/.serve

@@ -1,31 +1,39 @@
-"""The live page under 3,000 points a second for a minute, in headless Chromium: frames a second, and memory.
+"""The live page under 3,000 points a second for a minute, in headless Chromium: frames a second, memory, and CPU.
 
-`python -m benchmarks.page`. A client streams 30 commits of 100 points a second to a session of two classes, and to one
-of ten (`auto`, regions); the page draws what comes. Frames are those the browser made; the page paints on one when
-something new has come. The heap is V8's after a collection. Chromium draws without a GPU here, on the cores that the
-service and the client use too.
+`python -m benchmarks.page [seconds]`. A client streams 30 commits of 100 points a second to a session of two classes, and
+to one of ten (`auto`, regions); the page draws what comes. Frames are those the browser made; the page paints on one when
+something new has come. Its main thread's milliseconds are those of DevTools (script, style, layout, painting commands).
+CPU is that of Chromium's processes: the renderer, and the one that would be the GPU's, which draws in software here, on
+the cores that the service and the client use too. So frames a second say as much of the machine as of the page; the
+milliseconds of a frame do not. The heap is V8's after a collection, the resident set the renderer's.
 """
 
 from __future__ import annotations
 
+import os
+import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
-from playwright.sync_api import CDPSession, sync_playwright
+from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
 from service import geometry as g
 from service.geometry import Array
 from tests.page.browser import open_live, program
 from tests.running import service
 
+RESULTS = Path(__file__).parent / "results/page.txt"
 SECONDS, COMMITS, POINTS = 60, 30, 100
-SESSIONS = {
+SESSIONS: dict[str, dict[str, Any]] = {
     "two classes, perceptron": {"algorithm": "perceptron", "dimension": 2, "reference": [0.2, 0.1], "labels": [0, 1]},
     "ten classes, auto": {"dimension": 2, "labels": list(range(10))},
 }
@@ -40,11 +48,11 @@ def drawn(rng: np.random.Generator, K: int) -> Array:
     return np.column_stack([X, y])
 
 
-def stream(url: str, sid: str, K: int, sent: list[int]) -> None:
+def stream(url: str, sid: str, K: int, seconds: float, sent: list[int]) -> None:
     rng, begun = np.random.default_rng(0), time.monotonic()
     headers = {"content-type": "application/octet-stream"}
     with httpx.Client(base_url=url, timeout=30) as http:
-        while (elapsed := time.monotonic() - begun) < SECONDS:
+        while (elapsed := time.monotonic() - begun) < seconds:
             if sent[0] > elapsed * COMMITS * POINTS:
                 time.sleep(0.005)
                 continue
@@ -53,43 +61,97 @@ def stream(url: str, sid: str, K: int, sent: list[int]) -> None:
             sent[0] += POINTS
 
 
-def heap(devtools: CDPSession) -> float:
-    """Megabytes, after a collection"""
-    devtools.send("HeapProfiler.collectGarbage")
-    used: float = devtools.send("Runtime.getHeapUsage")["usedSize"]
-    return used / 2**20
+class Meter:
+    """What a page and the browser's processes have used"""
+
+    def __init__(self, browser: Browser, page: Page) -> None:
+        self.page, self.devtools = page, page.context.new_cdp_session(page)
+        self.browser: CDPSession = browser.new_browser_cdp_session()
+        self.devtools.send("Performance.enable")
+        page.evaluate("globalThis.made = 0; (function next() { made++; requestAnimationFrame(next); })()")
+
+    def frames(self) -> int:
+        found: int = self.page.evaluate("made")
+        return found
+
+    def main_thread(self) -> float:
+        """Seconds of the page's main thread"""
+        values = self.devtools.send("Performance.getMetrics")["metrics"]
+        return float(next(each["value"] for each in values if each["name"] == "TaskDuration"))
+
+    def processes(self) -> Iterator[tuple[str, int, float]]:
+        for each in self.browser.send("SystemInfo.getProcessInfo")["processInfo"]:
+            yield each["type"], int(each["id"]), float(each["cpuTime"])
+
+    def cpu(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for kind, _, seconds in self.processes():
+            found[kind] = found.get(kind, 0) + seconds
+        return found
+
+    def resident(self) -> float:
+        """Megabytes of the largest renderer"""
+        pids = [pid for kind, pid, _ in self.processes() if kind == "renderer"]
+        pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids]
+        return max(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def heap(self) -> float:
+        """Megabytes, after a collection"""
+        self.devtools.send("HeapProfiler.collectGarbage")
+        used: float = self.devtools.send("Runtime.getHeapUsage")["usedSize"]
+        return used / 2**20
+
+
+def measured(browser: Browser, url: str, name: str, body: dict[str, Any], seconds: float) -> Iterator[str]:
+    sid = httpx.post(f"{url}/sessions", json=body).json()["id"]
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    open_live(page, url, sid)
+    meter, sent = Meter(browser, page), [0]
+    client = threading.Thread(target=stream, args=(url, sid, len(body["labels"]), seconds, sent))
+    first, busy, cpu = meter.frames(), meter.main_thread(), meter.cpu()
+    client.start()
+    rates, heaps, resident, made, at = list[float](), list[float](), list[float](), first, time.monotonic()
+    while client.is_alive():
+        page.wait_for_timeout(min(5000, 1000 * seconds / 3))
+        now, frames = time.monotonic(), meter.frames()
+        rates.append((frames - made) / (now - at))
+        made, at = frames, now
+        heaps.append(meter.heap())
+        resident.append(meter.resident())
+    client.join()
+    total, painted = meter.frames() - first, page.evaluate("horocycle.disk.frames")
+    main = 1000 * (meter.main_thread() - busy)
+    used = {kind: 1000 * (after - cpu.get(kind, 0)) / total for kind, after in meter.cpu().items()}
+    behind, kept = (
+        sent[0] - page.evaluate("horocycle.newest.observed"),
+        page.evaluate("horocycle.scene.points.rows.length"),
+    )
+    yield f"{name}: {sent[0] / seconds:,.0f} points/s sent, {behind:,} not told at the end, {kept:,} points kept"
+    yield f"  frames/s       median {statistics.median(rates):.0f}, least {min(rates):.0f}; painted {painted / seconds:.0f}"
+    yield f"  ms of a frame  main thread {main / total:.1f}; CPU of the renderer {used['renderer']:.1f}, " + (
+        f"of the GPU's process {used.get('GPU', 0):.1f}"
+    )
+    yield f"  heap, MB       {' '.join(f'{each:.0f}' for each in heaps)}"
+    yield f"  resident, MB   {' '.join(f'{each:.0f}' for each in resident)}"
+    page.close()
 
 
 def main() -> None:
-    found = program()
+    found, seconds = program(), float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
     if found is None:
         sys.exit("there is no chromium on PATH")
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    lines = [f"python -m benchmarks.page {seconds:g}: {version}, {os.cpu_count()} cores, {platform.machine()}"]
+    lines.append(f"load at the start {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as folder, service(Path(folder) / "data") as running, sync_playwright() as play:
         browser = play.chromium.launch(executable_path=found, args=["--no-sandbox"])
         for name, body in SESSIONS.items():
-            sid = httpx.post(f"{running.url}/sessions", json=body).json()["id"]
-            page = browser.new_page(viewport={"width": 1280, "height": 900})
-            open_live(page, running.url, sid)
-            page.evaluate("globalThis.made = 0; (function next() { made++; requestAnimationFrame(next); })()")
-            devtools, sent = page.context.new_cdp_session(page), [0]
-            client = threading.Thread(target=stream, args=(running.url, sid, len(body["labels"]), sent))  # type: ignore[arg-type]
-            client.start()
-            rates, heaps, frames, at = list[float](), list[float](), 0, time.monotonic()
-            while client.is_alive():
-                page.wait_for_timeout(5000)
-                now, made = time.monotonic(), page.evaluate("made")
-                rates.append((made - frames) / (now - at))
-                heaps.append(heap(devtools))
-                frames, at = page.evaluate("made"), time.monotonic()
-            client.join()
-            behind = sent[0] - page.evaluate("horocycle.newest.observed")
-            painted = page.evaluate("horocycle.disk.frames") / SECONDS
-            kept = page.evaluate("horocycle.scene.points.rows.length")
-            print(f"{name}: {sent[0] / SECONDS:,.0f} points/s sent, {behind:,} not told at the end, {kept:,} drawn")
-            print(f"  frames/s  median {statistics.median(rates):.0f}, least {min(rates):.0f}; painted {painted:.0f}")
-            print(f"  heap, MB  {' '.join(f'{each:.0f}' for each in heaps)}")
-            page.close()
+            lines.extend(measured(browser, running.url, name, body, seconds))
         browser.close()
+    lines.append(f"load at the end {os.getloadavg()[0]:.1f}")
+    sys.stdout.write("\n".join(lines) + "\n")
+    if seconds >= SECONDS:
+        RESULTS.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

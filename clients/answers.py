@@ -366,6 +366,7 @@ class Metrics:
     classes: tuple[ClassMetrics, ...]
     log: MistakeLog
     drift: Drift
+    budget: dict[str, Any] | None = None  # strategic, estimated: estimate, evidence, jumps
     members: list[dict[str, Any]] | None = None  # auto: those that vote, side by side
     log_loss: float | None = None  # of learners with probabilities
     calibration_error: float | None = None
@@ -490,6 +491,7 @@ class Commit(Event):
     predictions: Labels
     truth: list[list[float] | None] | None = None
     alarms: tuple[int, ...] = ()  # the positions at which drift was detected
+    jumps: int = 0  # points that would have had an estimated budget fall by more than half
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,7 +42,9 @@ CONNECT = 5.0
 #: Seconds without a heartbeat after which a stream of events counts as lost.
 SILENCE = 30.0
 #: No limit on connections: how many requests are made at a time is up to the caller.
-LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+#: An idle connection is given up before the service closes it, which after 5 seconds it does: a request sent just then
+#: would be lost.
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=3.0)
 
 Sleeper = Callable[[float], None]
 AsyncSleeper = Callable[[float], Awaitable[None]]

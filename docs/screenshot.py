@@ -9,6 +9,7 @@ import io
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -37,8 +38,8 @@ def play(http: httpx.Client, sid: str, rng: np.random.Generator, points: int) ->
         http.post(f"/sessions/{sid}/observe?reply=summary", json=body, headers=match).raise_for_status()
 
 
-def opened(http: httpx.Client, name: str) -> str:
-    settings = {**POPULATIONS["agents"].settings, "name": name}
+def opened(http: httpx.Client, name: str, **settings: Any) -> str:
+    settings = {**POPULATIONS["agents"].settings, "name": name, **settings}
     return str(http.post("/sessions", json=settings).raise_for_status().json()["id"])
 
 

@@ -1,4 +1,4 @@
-"""horocycle serve | stream | fit | open | watch | simulate | doctor: which program each of them is."""
+"""horocycle serve | restart | stream | fit | open | watch | simulate | doctor: which program each of them is."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from horocycle import doctor
 #: command → the module whose `main` it is, and what it does
 COMMANDS = {
     "serve": ("service", "run the service"),
+    "restart": ("service.process.cli", "replace the workers of a running service, without a failed request"),
     "stream": ("clients.commands.stream", "send a file (csv, parquet, jsonl, npy, npz) or stdin to a session"),
     "fit": ("clients.commands.fit", "fit a batch classifier, and promote it"),
     "open": ("clients.commands.open", "open a session"),
@@ -31,7 +32,7 @@ horocycle COMMAND --help says more. For example, in two terminals:
 """
 #: What each part needs, by the name it is imported as. `pyproject.toml` has the versions.
 NEEDS = {
-    "service": ("fastapi", "numba", "redis", "uvicorn", "pydantic_settings", "scipy", "simdjson"),
+    "service": ("fastapi", "numba", "redis", "uvicorn", "pydantic", "scipy", "simdjson"),
     "clients": ("httpx", "numpy", "orjson", "rich"),
 }
 REMEDY = {"service": "pip install 'horocycle[serve]'", "clients": "pip install horocycle"}
@@ -54,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.execv(sys.executable, [sys.executable, "-m", "service", "serve", *rest])
     if command == "doctor":
         return doctor.main(rest)
+    if command == "restart":
+        rest = [command, *rest]
     return int(importlib.import_module(module).main(rest))
 
 

@@ -59,7 +59,7 @@ from service.fits.fork import Forker
 from service.ingest import Ingest
 from service.settings import Settings
 from service.store.api_keys import ApiKeys
-from service.store.connection import Connection
+from service.store.connect import connect
 from service.store.fit_queue import FitQueue
 from service.store.follower import Follower
 from service.store.late_labels import LateLabels
@@ -86,7 +86,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        connection = Connection(url, deadline=settings.deadline)
+        connection = connect(url, deadline=settings.deadline, wait_replicas=settings.wait_replicas)
         store, log, late = Store(connection), Log(connection), LateLabels(connection)
         ingest = Ingest(store, log, late, Refits(connection), queue=settings.queue, patience=settings.deadline)
         fits, forker, follower = FitQueue(connection), Forker(connection), Follower(connection)
@@ -106,6 +106,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         door=Door(own_hosts(settings.host, settings.hosts), settings.origins),
         keys=settings.with_keys,
         access_log=settings.access_log,
+        direct=settings.direct,
         title="Horocycle",
         version=__version__,
         lifespan=lifespan,
@@ -130,14 +131,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def _close_on_signal(streams: Streams) -> None:
-    """The server waits for every answer to end before it does; an event stream has to be told."""
+    """The server waits for every answer to end before it does; a stream has to be told. By SIGUSR1: another worker has
+    taken this one's place, so that probes which still come here hear that the service is ready"""
     if threading.current_thread() is not threading.main_thread():
         return
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         before = signal.getsignal(number)
 
         def close(number: int, frame: FrameType | None, before: Any = before) -> None:
+            streams.ending |= number != signal.SIGUSR1
             loop.call_soon_threadsafe(streams.closing.set)
             if callable(before):
                 before(number, frame)

@@ -104,7 +104,7 @@ class Ingest:
         return lane.loaded.spec if lane and lane.loaded else None
 
     def observe(self, sid: str, request: Request) -> Awaitable[Answer]:
-        """Learn a batch, exactly once; the answer comes when it is stored."""
+        """Learn a batch, exactly once; the answer comes when it is stored. Who stops waiting stops nothing else."""
         lane, key = self._lane(sid), request.key
         if key is not None and key in lane.underway:
             return self._second(sid, lane, request, key)
@@ -120,7 +120,7 @@ class Ingest:
             lane.busy = asyncio.create_task(self._drain(sid, lane))
         elif lane.gathered is not None and len(lane.waiting) >= lane.together and not lane.gathered.done():
             lane.gathered.set_result(None)
-        return asyncio.shield(answer)
+        return answer
 
     async def _second(self, sid: str, lane: _Lane, request: Request, key: str) -> Answer:
         """The same key again while the first is under way: its answer"""
@@ -325,6 +325,8 @@ async def commit(store: Store, before: Loaded, change: Change, patience: float) 
         telemetry.commit_seconds.buckets[bisect_left(telemetry.TIMES, seconds)] += 1
         telemetry.commit_seconds.sum += seconds
         telemetry.points.value += now.observed - before.counters.observed
+        if change.entry is not None and change.entry.jumps:
+            telemetry.jumps.value += change.entry.jumps
         telemetry.mistakes.value += now.mistakes - before.counters.mistakes
     elif isinstance(result, Conflict):
         telemetry.conflicts.value += 1

@@ -104,6 +104,9 @@ request_seconds = Metric(Histogram, "horocycle_request_seconds", "Time to answer
 points = Metric(Counter, "horocycle_points", "Points learned from").labels()
 mistakes = Metric(Counter, "horocycle_mistakes", "Points that were predicted wrongly before they were learned").labels()
 clipped = Metric(Counter, "horocycle_points_clipped", "Points moved to the radius limit, by ?outside=clip").labels()
+jumps = Metric(
+    Counter, "horocycle_budget_jumps", "Points that would have had an estimated budget fall by more than half"
+).labels()
 commits = Metric(Counter, "horocycle_commits", "Commits to the store").labels()
 commit_seconds = Metric(Histogram, "horocycle_commit_seconds", "Time to commit").labels()
 conflicts = Metric(Counter, "horocycle_commit_conflicts", "Commits that found another worker's before them").labels()

@@ -9,15 +9,36 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.cluster import cluster, sentinels
 from tests.running import Running, service
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--store",
+        choices=("single", "cluster", "sentinel"),
+        default="single",
+        help="what the service stands on in the tests that only talk to it: its private store, or several servers",
+    )
+
+
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Settings of a service on the store that was asked for"""
+    kind = request.config.getoption("--store")
+    if kind == "single":
+        yield {}
+        return
+    with {"cluster": cluster, "sentinel": sentinels}[kind](tmp_path_factory.mktemp(kind)) as found:
+        yield {"REDIS_URL": found.url}
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory, store: dict[str, str]) -> Iterator[Running]:
     data: Path = tmp_path_factory.mktemp("service") / "data"
-    with service(data, workers=2) as found:
+    with service(data, workers=2, **store) as found:
         yield found
 
 

@@ -8,14 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import redis
 
 from service import telemetry
+from service.process.store_format import connect
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,15 @@ class Running:
     url: str
     data: Path
     launcher: subprocess.Popen[str]
+    store_url: str | None = None  # of a store that is not its own
 
     @property
     def redis_url(self) -> str:
-        return f"unix://{self.data}/server.sock"
+        return self.store_url or f"unix://{self.data}/server.sock"
+
+    def client(self) -> redis.Redis:
+        """A client of its store"""
+        return connect(self.redis_url, 30)
 
     @property
     def store_pid(self) -> int:
@@ -39,11 +46,26 @@ class Running:
         return [int(pid) for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     @property
+    def fit_worker_pids(self) -> list[int]:
+        return children(self.launcher.pid, "service.fits.worker")
+
+    @property
     def metrics_folder(self) -> Path:
         """Where the workers publish their metrics, if there are several"""
         environment = Path(f"/proc/{self.worker_pids[0]}/environ").read_bytes().split(b"\0")
         [found] = [line.partition(b"=")[2] for line in environment if line.startswith(telemetry.FOLDER.encode() + b"=")]
         return Path(os.fsdecode(found))
+
+
+def children(pid: int, word: str) -> list[int]:
+    """The processes begun by this one, by whichever of its threads, with that word in their command"""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            if parent == pid and word.encode() in (stat.parent / "cmdline").read_bytes():
+                found.append(int(stat.parent.name))
+    return found
 
 
 @contextmanager
@@ -65,7 +87,7 @@ def service(
         assert launcher.stdout is not None
         first = launcher.stdout.readline()
         assert first.startswith("Horocycle on http"), first
-        running = Running(first.split()[2], data, launcher)
+        running = Running(first.split()[2], data, launcher, environment.get("REDIS_URL"))
         wait_until_ready(running.url, verify=verify)
         yield running
     finally:

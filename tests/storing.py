@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,7 @@ from service.sessions.records import Loaded
 from service.sessions.requests import Answer, Request
 from service.sessions.rows import Batch
 from service.sessions.spec import WITHOUT_REFERENCE, Spec
+from service.store.connect import connect
 from service.store.connection import Connection
 from service.store.fit_queue import FitQueue
 from service.store.late_labels import LateLabels
@@ -57,7 +58,7 @@ async def storing(
     queue: int = 1024,
     deadline: float = 5.0,
     kind: type[Store] = Store,
-    connect: type[Connection] = Connection,
+    connect: Callable[..., Connection] = connect,
 ) -> AsyncIterator[Parts]:
     connection = connect(url, deadline=deadline)
     store, log, late = kind(connection), Log(connection), LateLabels(connection)

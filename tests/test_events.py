@@ -15,9 +15,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import redis
 
-from service.process.serve import GRACE
+from service.process.http_protocol import GRACE
 from service.store.keys import log_key
 from tests.opening import RAW, opened, raw
 from tests.running import Running, service
@@ -45,7 +44,7 @@ def silent(events: Iterator[Sent]) -> None:
 
 def kept(running: Running, sid: str) -> list[str]:
     """The ids of the events that the store has"""
-    with redis.Redis.from_url(running.redis_url) as store:
+    with running.client() as store:
         entries: Any = store.xrange(log_key(sid))
     return [id.decode() for id, _ in entries]
 

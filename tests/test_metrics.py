@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
+from service import geometry as g
 from service.api.schemas import OpenSession
 from service.sessions import tally
 from tests.opening import RAW, opened, raw
@@ -126,3 +128,26 @@ def test_the_log_keeps_its_newest_thousand_entries(http: httpx.Client) -> None:
     found = http.get(f"/sessions/{sid}/metrics").json()
     assert found["log"]["first"] == 3000
     assert found["log"]["mistakes"] == mistakes[3000:1_003_000].reshape(1000, 1000).sum(axis=1).tolist()
+
+
+def test_a_jump_of_an_estimated_budget_is_told(http: httpx.Client) -> None:
+    """Three agents a hair below the threshold halve it: on the session's metrics, in the events, for Prometheus"""
+
+    def counted() -> float:
+        [found] = re.findall(r"^horocycle_budget_jumps_total (\S+)$", http.get("/metrics").text, re.MULTILINE)
+        return float(found)
+
+    spec = {"dimension": 2, "algorithm": "strategic", "reference": "origin", "budget": {"estimate": {"initial": 4.0}}}
+    sid, before = opened(http, spec), counted()
+    http.post(f"/sessions/{sid}/observe", json={"point": [-0.5, 0.0], "label": -1}).raise_for_status()
+    for i in range(3):
+        version = http.get(f"/sessions/{sid}/model").headers["etag"]
+        x = g.exp_map([0.0, 0.0], [(4.0 - 1e-6) / 2, 0.1 + 0.01 * i])
+        told = {"point": x.tolist(), "label": -1}
+        http.post(f"/sessions/{sid}/observe", json=told, headers={"if-match": version}).raise_for_status()
+    assert http.get(f"/sessions/{sid}/metrics").json()["budget"] == {"estimate": 2.0, "evidence": 3, "jumps": 1}
+    assert counted() == before + 1
+    with listening(http, sid, "0-0") as events:
+        assert [event.data["jumps"] for event in spoken(events, 4)] == [0, 0, 0, 1]
+    plain = opened(http, {**spec, "budget": 0.5})
+    assert http.get(f"/sessions/{plain}/metrics").json()["budget"] is None

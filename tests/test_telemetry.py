@@ -17,7 +17,6 @@ from uuid import uuid4
 import httpx
 import numpy as np
 import pytest
-import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.api.front import METHODS
@@ -214,7 +213,7 @@ def test_logs_are_lines_of_json_with_the_ids_of_requests(tmp_path: Path, capfd: 
     with (
         service(tmp_path / "data", HOROCYCLE_ACCESS_LOG="true") as running,
         httpx.Client(base_url=running.url, timeout=30) as http,
-        redis.Redis.from_url(running.redis_url) as store,
+        running.client() as store,
     ):
         sid = opened(http, {"dimension": 2, "reference": "origin"})
         store.hset(state_key(sid), "learner", b"damaged")

@@ -34,6 +34,7 @@ class Streams:
 
     limit: int
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    ending: bool = False  # and no other worker takes this one's place
     open: int = 0
     of_keys: Counter[str] = field(default_factory=Counter)
 
@@ -81,4 +82,5 @@ def context(request: Request) -> Context:
 
 async def stamp(request: Request, response: Response) -> None:
     """Every answer about a session says which epoch of the store it comes from"""
-    response.headers["Horocycle-Epoch"] = str(await context(request).connection.epoch())
+    epoch = await context(request).connection.epoch(request.path_params.get("id", ""))
+    response.headers["Horocycle-Epoch"] = str(epoch)

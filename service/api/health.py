@@ -11,6 +11,8 @@ from service.api.context import context
 from service.errors import HorocycleError, StoreUnavailable
 
 router = APIRouter(tags=["health"])
+#: Seconds that a scrape waits for the store before it says that it is down: a scraper has a deadline of its own.
+SCRAPE = 1.0
 
 
 @router.get("/health/live", summary="The process is up")
@@ -21,7 +23,7 @@ async def live() -> dict[str, str]:
 @router.get("/health/ready", summary="The store takes writes, and the worker is not about to end")
 async def ready(request: Request) -> dict[str, str]:
     here = context(request)
-    if here.streams.closing.is_set():
+    if here.streams.ending:
         raise StoreUnavailable("this worker is about to end")
     await here.connection.require_writable()
     return {"status": "ready"}
@@ -35,9 +37,10 @@ async def ready(request: Request) -> dict[str, str]:
 )
 async def metrics(request: Request) -> Response:
     try:
-        await context(request).connection.ping()
+        async with asyncio.timeout(SCRAPE):
+            await context(request).connection.ping()
         telemetry.store_up.set(1)
-    except HorocycleError:
+    except (HorocycleError, TimeoutError):
         telemetry.store_up.set(0)
     text = await asyncio.to_thread(telemetry.exposition)  # it may read a file of every worker
     return Response(text, media_type=telemetry.CONTENT_TYPE)

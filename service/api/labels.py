@@ -45,7 +45,7 @@ async def labels(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, 
         late=late.indices,
     )
     answer = await here.ingest.observe(sid, request)
-    return await offload(len(body), labelled, spec, late, answer), await acknowledge(here, answer)
+    return await offload(len(body), labelled, spec, late, answer), await acknowledge(here, sid, answer)
 
 
 def labelled(spec: Spec, late: LateLabels, answer: Answer) -> bytes:

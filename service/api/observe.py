@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -27,7 +28,7 @@ from service.sessions.spec import Spec
 async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
     sid, headers, query = scope["path_params"]["id"], headers_of(scope), scope["query_string"]
     kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
-    (columns, probabilities), how = (wants(query), reading_of(query)) if query else ((True, False), PLAIN)
+    columns, probabilities, how = asked_by(query) if query else (True, False, PLAIN)
     body = await read_body(headers, receive, kind, here.settings)
     spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
     large, as_sent = len(body) > LARGE, (body, kind, spec, how)
@@ -48,15 +49,15 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     told, more = (spec, batch.indices, answer), remarks(batch) if batch.clipped or batch.ambiguous else {}
     large = large or (answer.scores is not None and answer.scores.size > LARGE)
     body = await asyncio.to_thread(answered, *told, **more) if large else answered(*told, **more)
-    return body, await acknowledge(here, answer)
+    return body, await acknowledge(here, sid, answer)
 
 
-async def acknowledge(here: Context, answer: Answer) -> dict[str, str]:
+async def acknowledge(here: Context, sid: str, answer: Answer) -> dict[str, str]:
     """The headers of an answer to something that was learned"""
     epoch = here.connection.known_epoch
     if epoch is None:
         try:
-            epoch = await here.connection.epoch()
+            epoch = await here.connection.epoch(sid)
         except StoreUnavailable as error:  # which says that nothing was changed, and it was
             raise OutcomeUnknown from error
     extra = {"ETag": f'"{answer.counters.version}"', "Horocycle-Epoch": str(epoch)}
@@ -104,13 +105,14 @@ def remarks(batch: Batch) -> dict[str, Any]:
 KNOWN = ("reply", "probabilities", *READING)
 
 
-def reading_of(query: bytes) -> Reading:
-    """How the body is to be read; a parameter that is not known is misspelt"""
+@lru_cache
+def asked_by(query: bytes) -> tuple[bool, bool, Reading]:
+    """What the answer has (`wants`), and how the body is read; a parameter that is not known is misspelt"""
     given = {name: values[-1] for name, values in parse_qs(query.decode("latin-1"), keep_blank_values=True).items()}
     for name in given:
         if name not in KNOWN:
             raise UnknownField(name[:100], ", ".join(KNOWN))
-    return reading(given)
+    return *wants(query), reading(given)
 
 
 def wants(query: bytes) -> tuple[bool, bool]:

@@ -60,7 +60,7 @@ async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     if asked.clipped:
         answer["clipped"] = asked.clipped
         telemetry.clipped.inc(asked.clipped)
-    extra = {"ETag": f'"{loaded.counters.version}"', "Horocycle-Epoch": str(await here.connection.epoch())}
+    extra = {"ETag": f'"{loaded.counters.version}"', "Horocycle-Epoch": str(await here.connection.epoch(sid))}
     return await offload(len(asked.X), dump, answer), extra
 
 

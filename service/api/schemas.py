@@ -415,6 +415,14 @@ class Drift(BaseModel):
     on_drift: str
 
 
+class BudgetMetrics(BaseModel):
+    """What agents have shown of their budget, since its estimate began"""
+
+    estimate: float
+    evidence: int = Field(description="agents that stayed where they were: they could not reach the threshold")
+    jumps: int = Field(description="those of them that would have had it fall by more than half: liars, or a change")
+
+
 class MemberMetrics(BaseModel):
     algorithm: str
     mistakes: int
@@ -440,6 +448,7 @@ class Metrics(BaseModel):
     classes: list[ClassMetrics]
     log: MistakeLog
     drift: Drift
+    budget: BudgetMetrics | None = Field(None, description="strategic, where the budget is estimated")
     members: list[MemberMetrics] | None = Field(None, description="auto: those that vote, side by side")
     log_loss: float | None = Field(None, description="of learners with probabilities: the mean of −ln p(true class)")
     calibration_error: float | None = Field(None, description="how far the probabilities are from how right they were")

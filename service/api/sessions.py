@@ -24,6 +24,7 @@ from service.api.schemas import (
     SessionList,
 )
 from service.api.writing import offload
+from service.errors import OutcomeUnknown, StoreUnavailable
 from service.sessions.changes import with_budget, with_labels, with_member, with_settings
 from service.sessions.opening import first_session
 from service.sessions.records import Change, Loaded
@@ -51,6 +52,10 @@ async def open_session(body: Opening, request: Request, response: Response) -> d
     else:
         loaded = await here.store.open(first_session(owned(tenant, body.spec())))
     response.headers["Location"] = f"/sessions/{outer(loaded.spec.id)}"
+    try:
+        response.headers["Horocycle-Epoch"] = str(await here.connection.epoch(loaded.spec.id))
+    except StoreUnavailable as error:  # which says that nothing was changed, and it was
+        raise OutcomeUnknown from error
     return shown(loaded)
 
 
@@ -114,7 +119,7 @@ async def model(id: str, request: Request) -> Response:
     here = context(request)
     loaded = await here.ingest.current(id)
     tag = f'"{loaded.counters.version}"'
-    headers = {"ETag": tag, "Horocycle-Epoch": str(await here.connection.epoch())}
+    headers = {"ETag": tag, "Horocycle-Epoch": str(await here.connection.epoch(id))}
     if unchanged(request.headers.get("if-none-match"), tag):
         return Response(status_code=304, headers=headers)
     body = await offload(loaded.spec.columns * loaded.spec.dimension, model_body, loaded)

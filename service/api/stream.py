@@ -57,8 +57,9 @@ WINDOW, LARGEST_WINDOW = 64, 1024
 FIELDS = re.compile(rb'"(?:again|ids?|if_match|reply|probabilities)"')
 #: Those that say what an answer has
 TOLD = ("reply", "probabilities")
-#: Close codes: come back later (the store is away), another connection has taken over, the session has ended.
-LATER, TAKEN_OVER, ENDED = 1013, 4409, 4410
+#: Close codes: come back (this worker ends), or later (the store is away); another connection has taken over; the
+#: session has ended.
+RESTART, LATER, TAKEN_OVER, ENDED = 1012, 1013, 4409, 4410
 AWAY = (StoreUnavailable, StoreFull, StoreReadOnly, OutcomeUnknown, RateLimited)
 
 Reply = Callable[[Answer | HorocycleError], bytes]
@@ -82,7 +83,7 @@ async def stream(socket: WebSocket) -> None:
             loaded = await (here.ingest.connect(sid, producer) if producer else here.ingest.current(sid))
             if loaded.status not in WRITABLE:
                 raise SessionReplaying(sid, loaded.status)
-            epoch = await here.connection.epoch()
+            epoch = await here.connection.epoch(sid)
         except HorocycleError as error:
             return await socket.send_denial_response(respond(error))
         await socket.accept()
@@ -124,7 +125,7 @@ class Stream:
         if self._producer and (earlier := self._here.producers.get(mine)) is not None:
             earlier._taken_over.set()
         self._here.producers[mine] = self
-        tasks = [asyncio.create_task(each()) for each in (self._read, self._write, self._watch)]
+        tasks = [asyncio.create_task(each()) for each in (self._read, self._write, self._watch, self._end)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             code, reason = [task.result() for task in tasks if task in done][-1]
@@ -146,6 +147,16 @@ class Stream:
             if self._taken_over.is_set() or not await self._is_newest():
                 return TAKEN_OVER, "another connection of this producer has taken over"
 
+    async def _end(self) -> tuple[int, str]:
+        """When this worker ends: what was read is answered, what was not is sent again on another connection"""
+        await self._here.streams.closing.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._here.settings.deadline):
+                while self._waiting:
+                    self._went.clear()
+                    await self._went.wait()
+        return RESTART, "this worker ends: connect again"
+
     async def _is_newest(self) -> bool:
         try:
             producers = (await self._here.ingest.current(self._spec.id)).producers
@@ -159,7 +170,7 @@ class Stream:
     async def _read(self) -> tuple[int, str]:
         limit, receive = self._here.settings.body_limit, self._socket.receive
         while True:
-            while len(self._waiting) >= self._window or self._size > limit:
+            while len(self._waiting) >= self._window or self._size > limit or self._here.streams.closing.is_set():
                 self._went.clear()
                 await self._went.wait()
             message = await receive()

@@ -17,6 +17,7 @@ weights, k the number of updates, reach = max sinh²(r/2) over the points seen, 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -39,6 +40,24 @@ _signs = types.Array(types.int8, 1, "C", readonly=True)
 _floats, _square, _flags = types.float64[::1], types.float64[:, ::1], types.boolean[::1]
 _f8, _i8, _yes = types.float64, types.int64, types.boolean
 _counts, _count_vector = types.int64[::1], types.Array(types.int64, 1, "C", readonly=True)
+
+
+def _load_numba() -> None:
+    """Have Numba load all it knows of NumPy, without the packages that it supports and no loop here uses
+
+    Matrix products are SciPy's, which whatever runs a loop would load for them: 20 MB, a quarter of a second. A None in
+    sys.modules is how Python is told that there is no such module.
+    """
+    unused = {"scipy.linalg.cython_blas", "cffi"} - sys.modules.keys()
+    sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]
+    try:
+        numba.core.registry.cpu_target.target_context.refresh()
+    finally:
+        for name in unused:
+            del sys.modules[name]
+
+
+_load_numba()
 
 
 def compiled(*signature: Any) -> Callable[[F], F]:

@@ -1,8 +1,10 @@
-"""The command line: `serve` runs the service, `doctor` checks this environment; `keys` and `backup`."""
+"""The command line: `serve` runs the service, `doctor` checks this environment; `keys`, `backup` and `restart`."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from pydantic import ValidationError
 from service.errors import LaunchError, OldFormat
 from service.process.backup import backup
 from service.process.keys import add_options, keys
-from service.process.private_store import EmbeddedServer, find_server
+from service.process.private_store import EmbeddedServer, find_server, supervisor
 from service.process.serve import serve
 from service.process.store_format import FORMAT, connect, stored_format
 from service.settings import Settings
@@ -39,6 +41,8 @@ def main(argv: list[str] | None = None) -> int:
         return keys(settings, arguments)
     if command == "backup":
         return backup(settings, Path(arguments["folder"]))
+    if command == "restart":
+        return restart(settings.data)
     return serve(settings) if command == "serve" else doctor(settings)
 
 
@@ -53,8 +57,23 @@ def _parser() -> argparse.ArgumentParser:
     copy = commands.add_parser("backup", help="copy the private store's data, also while the service runs")
     copy.add_argument("folder", help="where to; it must not be there")
     copy.add_argument("--data", help="data folder of the private store")
+    again = commands.add_parser(
+        "restart", help="replace the workers of the service one by one, without a failed request"
+    )
+    again.add_argument("--data", help="data folder of its private store; with another store: kill -HUP its pid")
     add_options(commands.add_parser("keys", help="API keys: add, list, revoke"))
     return parser
+
+
+def restart(data: Path) -> int:
+    """SIGHUP to the service of this data folder. The exit code: 1 if there is none"""
+    pid = supervisor(data)
+    if pid is None:
+        sys.stderr.write(f"no service runs with the data folder {data}; with a configured store: kill -HUP its pid\n")
+        return 1
+    os.kill(pid, signal.SIGHUP)
+    sys.stdout.write(f"service {pid} replaces its workers; its log has a line for each\n")
+    return 0
 
 
 def doctor(settings: Settings) -> int:

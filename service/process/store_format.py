@@ -9,9 +9,12 @@ from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
+from service import store_url
 from service.errors import OldFormat
+from service.store_url import StoreUrl
 
 FORMAT = "2"
 FORMAT_KEY = f"hc:{FORMAT}:format"
@@ -21,10 +24,41 @@ FORMAT_1_KEYS = ("hc:1:sessions", "hc:1:fits", "hc:1:{epoch}:number")
 
 def connect(url: str, seconds: float) -> redis.Redis:
     """A client that answers or fails within a few times `seconds`, and does not retry"""
-    client: redis.Redis = redis.Redis.from_url(
-        url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0)
-    )
-    return client
+    several, patience = store_url.parse(url), {"socket_timeout": seconds, "socket_connect_timeout": seconds}
+    if several is None:
+        return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **patience)
+    if several.kind == "cluster":
+        return _cluster(several, patience)
+    return _master(several, patience)
+
+
+def _cluster(url: StoreUrl, patience: dict[str, Any]) -> redis.Redis:
+    """For a few questions of a command; the service has its own (service/store/cluster.py)"""
+    failed = ""
+    for address in url.seeds:
+        how = {**patience, "retry": Retry(NoBackoff(), 2), "require_full_coverage": True}
+        try:
+            found: Any = redis.RedisCluster.from_url(url.server(address), **how)
+            return found  # type: ignore[no-any-return]
+        except (redis.RedisError, RedisClusterException) as error:
+            failed = str(error)
+    raise redis.ConnectionError(failed)
+
+
+def _master(url: StoreUrl, patience: dict[str, Any]) -> redis.Redis:
+    """The master that a sentinel tells of"""
+    failed: redis.RedisError = redis.ConnectionError(f"no sentinel knows a master of {url.name}")
+    for address in url.seeds:
+        try:
+            with redis.Redis.from_url(url.sentinel(address), retry=Retry(NoBackoff(), 0), **patience) as sentinel:
+                told: Any = sentinel.sentinel_get_master_addr_by_name(url.name)
+        except redis.RedisError as error:
+            failed = error
+            continue
+        if told:
+            found = str(told[0], "ascii") if isinstance(told[0], bytes) else str(told[0])
+            return redis.Redis.from_url(url.server((found, int(told[1]))), retry=Retry(NoBackoff(), 0), **patience)
+    raise failed
 
 
 def require_format(client: redis.Redis, where: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import importlib
 import logging
 import multiprocessing
 import os
@@ -17,16 +18,17 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from multiprocessing.connection import wait
-from typing import Any
-
-from fastapi import FastAPI
-from starlette.types import Lifespan
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from service import telemetry
-from service.app import create_app
 from service.logs import configure
 from service.process.http_protocol import BoundedHttp, Limits, below_file_limit
 from service.settings import Settings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.types import Lifespan
 
 PUBLISH = 1.0  # seconds between two publications of a worker's metrics
 #: Options of glibc's mallopt, from malloc.h
@@ -42,12 +44,37 @@ def app() -> FastAPI:
     configure(logging.INFO if settings.access_log else logging.WARNING)
     cap = below_file_limit(settings.connections)
     BoundedHttp.limits = Limits(cap, settings.header_seconds, settings.body_seconds)
-    found = create_app(settings)
+    if threading.current_thread() is threading.main_thread():
+        _drain_on_signal()
+    gc.disable()  # an import makes objects to keep: to look among them for garbage would take a tenth of its time
+    found: FastAPI = importlib.import_module("service.app").create_app(settings)
     if telemetry.FOLDER in os.environ:
         found.router.lifespan_context = _publishing(found.router.lifespan_context)
     gc.collect()
     gc.freeze()  # exclude start-up objects from later collections
+    gc.enable()
     return found
+
+
+def _drain_on_signal() -> None:
+    """SIGUSR1: another worker has taken this one's place. SIGTERM after that: the service ends, so do not wait for
+    clients that are silent. Called when uvicorn's own handler is in place"""
+    end = signal.getsignal(signal.SIGTERM)
+
+    def drain(number: int, frame: FrameType | None) -> None:
+        BoundedHttp.draining = True
+        if callable(end):
+            end(number, frame)
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        BoundedHttp.stopping = BoundedHttp.draining
+        if callable(end):
+            end(number, frame)
+
+    signal.signal(signal.SIGUSR1, drain)
+    signal.signal(signal.SIGTERM, terminate)
+    if multiprocessing.parent_process() is not None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal's: the supervisor decides
 
 
 def keep_freed_memory() -> bool:

@@ -77,6 +77,8 @@ def apply(before: Loaded, requests: Sequence[Request], past: Past | None = None)
         return Applied(results, Change(before))
     run, told = runs[0] if len(runs) == 1 else _together(runs), (tuple(matched), tuple(alarms))
     entry = Entry(Kind.POINTS, after.counters, after.status, len(run.scores), None, None, *told)
+    if (jumps := getattr(after.state, "jumps", 0) - getattr(before.state, "jumps", 0)) > 0:  # of strategic alone
+        entry = replace(entry, jumps=jumps)
     if before.spec.keep_points > 0:
         entry = replace(entry, batch=run.batch, predicted=run.decided, replaced=run.replaced)
     return Applied(results, Change(after, entry))

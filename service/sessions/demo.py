@@ -29,15 +29,18 @@ class Population:
     step: int  # points that come together
     pause: float  # seconds between two steps
     draw: Draw
+    margin: float | None = None  # that its true points have in the coordinates of its learner, where that is known
 
 
 def agents(rng: np.random.Generator, first: int, n: int, model: Mapping[str, Any]) -> Batch:
     """Applicants either side of a geodesic, who know the classifier: σ_p⟨w,v⟩/‖w‖ ≥ α gets them a loan
 
-    Those whose true point is less than their budget below the threshold move onto it.
+    Those whose true point is less than their budget below the threshold move onto it. The geodesic turns once about the
+    reference point while all points come, so that the learner goes on to err and to follow.
     """
     p, w = np.array(model["reference"]), np.array(model["weights"])
-    U, side = _beside(rng, n, np.array(REFERENCE), np.array([0.8, 0.6]), 0.35)
+    angle = 0.64 + math.tau * first / POPULATIONS["agents"].points
+    U, side = _beside(rng, n, np.array(REFERENCE), np.array([math.cos(angle), math.sin(angle)]), 0.35)
     sigma = float(g.conformal_factor(p))
     A = sigma * g.log_map(p, U)
     length = math.sqrt(w @ w)
@@ -75,7 +78,7 @@ def _beside(rng: np.random.Generator, n: int, p: Array, w: Array, margin: float)
 POPULATIONS = {
     "agents": Population(
         title="Strategic agents",
-        about="Applicants move their points to be accepted; the learner expects it.",
+        about="Applicants move their points to be accepted; the learner expects it, and follows a border that turns.",
         settings={
             "algorithm": "strategic",
             "dimension": 2,
@@ -87,6 +90,7 @@ POPULATIONS = {
         step=1,
         pause=0.06,
         draw=agents,
+        margin=0.08,  # r sinh(0.35)/sinh(r), which falls with r, at the furthest: r = 3.37
     ),
     "taxonomy": Population(
         title="A taxonomy",

@@ -42,6 +42,7 @@ def _shown(spec: Spec, entry: Entry) -> dict[str, Any]:
             {"if_match": each.if_match, "accepted": each.accepted, "version": each.version} for each in entry.matched
         ],
         "alarms": list(entry.alarms),
+        "jumps": entry.jumps,
         "begun": [{"position": entry.first + each.after, "reason": each.reason} for each in entry.replaced],
         "points": [],
         "labels": [],

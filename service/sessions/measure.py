@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from service.learners import auto
+from service.learners import auto, strategic
 from service.sessions.hints import hints
 from service.sessions.published import voting
 from service.sessions.records import Loaded
@@ -44,11 +45,20 @@ def measured(loaded: Loaded) -> dict[str, Any]:
             "sensitivity": spec.sensitivity,
             "on_drift": "restart" if spec.restart else "alarm",
         },
+        "budget": _budget(loaded),
         "members": _members(loaded),
         "log_loss": tally.log_loss,
         "calibration_error": tally.calibration_error,
         "hints": hints(loaded),
     }
+
+
+def _budget(loaded: Loaded) -> dict[str, Any] | None:
+    """What agents have shown of their budget, where it is estimated"""
+    state, spec = loaded.state, loaded.spec
+    if not isinstance(state, strategic.State) or not spec.estimate:
+        return None
+    return {"estimate": state.alpha / math.sqrt(state.c), "evidence": state.older + state.newer, "jumps": state.jumps}
 
 
 def _members(loaded: Loaded) -> list[dict[str, Any]] | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
 
 from service.errors import HorocycleError, KeyReused
 from service.geometry import Array
+from service.sessions.frozen import frozen
 from service.sessions.records import Counters
 from service.sessions.rows import Batch, Indices
 
@@ -33,7 +34,7 @@ def message_key(producer: str, seq: int) -> str:
     return f"\0{producer} {seq}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Request:
     """One observe, or the late labels of points that wait under their ids."""
 
@@ -53,7 +54,7 @@ class Request:
 _HEADER = struct.Struct("<16sQQQQQQQQQ")
 
 
-@dataclass(frozen=True)
+@frozen
 class Answer:
     """What one request did: the scores before learning each point, and the session after the last."""
 

@@ -16,11 +16,6 @@ from service.geometry import require_ball
 from service.sessions.records import SavedFit
 from service.sessions.spec import LARGEST, Spec
 
-ENDED = ("done", "failed", "cancelled")
-#: Milliseconds, or none; then a count and a share.
-INSTANTS = ("created", "started", "finished")
-NUMBERS = (*INSTANTS, "attempts", "progress")
-TOLD = ("report", "failure")
 #: The end of the year 9999, which is the last that a datetime knows, and the largest number of a classifier.
 LATEST, LARGEST_NUMBER = 253_402_300_799_000, 1e150
 #: Bytes of a packed classifier: weights, references and curvatures.
@@ -38,11 +33,15 @@ def from_json(value: Any, spec: Spec, model: bytes) -> SavedFit:
     """What `to_json` wrote, and its model; refused unless a fit of this session can be so"""
     try:
         id, status, asked, fingerprint = (value[name] for name in ("id", "status", "asked", "fingerprint"))
-        numbers, told = ({name: value[name] for name in names} for names in (NUMBERS, TOLD))
+        numbers, told = ({name: value[name] for name in names} for names in (SavedFit.NUMBERS, SavedFit.TOLD))
         marked = bytes.fromhex(fingerprint)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidSnapshot("a fit of the snapshot is malformed") from error
-    ends = (status in ENDED, (status == "done") == bool(model), (status == "done") == (told["report"] is not None))
+    ends = (
+        status in SavedFit.ENDED,
+        (status == "done") == bool(model),
+        (status == "done") == (told["report"] is not None),
+    )
     named = isinstance(id, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,64}", id) is not None and len(marked) <= 64
     typed = isinstance(asked, dict) and all(each is None or isinstance(each, dict) for each in told.values())
     if not (all(ends) and named and typed and _possible(numbers)):
@@ -53,7 +52,7 @@ def from_json(value: Any, spec: Spec, model: bytes) -> SavedFit:
 
 
 def _possible(numbers: Mapping[str, Any]) -> bool:
-    instants = [numbers[name] for name in INSTANTS]
+    instants = [numbers[name] for name in SavedFit.INSTANTS]
     attempts, progress = numbers["attempts"], numbers["progress"]
     return (
         all(each is None or (type(each) is int and 0 <= each <= LATEST) for each in instants)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from service.errors import StateCorrupt
 from service.geometry import Array
 from service.learners import drift, loops
 from service.learners.drift import LEVELS, PER_LEVEL, SENSITIVITY
+from service.sessions.frozen import frozen
 
 #: How many points the window looks back, how many one entry of the log stands for, how many of its entries are kept.
 WINDOW, BLOCK, LOGGED = 1000, 1000, 1000
@@ -35,7 +36,7 @@ _WIDTHS = ((0, 8, "<u1"), (8, 16, "<u2"), (16, 32, "<u4"), (32, LEVELS, "<u8"))
 _PROBABLE = struct.Struct(f"<d{3 * BINS}d")
 
 
-@dataclass(frozen=True)
+@frozen
 class Tally:
     seen: int = 0  # points
     block: int = 0  # mistakes in the block of the log that is not full yet
@@ -150,7 +151,7 @@ def judged(tally: Tally, probabilities: Array, indices: NDArray[np.int64], decid
 _CELL = np.dtype([("predicted", "<u2"), ("count", "<u8")])
 
 
-@dataclass(frozen=True)
+@frozen
 class Confusion:
     rows: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 

@@ -10,13 +10,19 @@ The state, a hash:
     checkpoints             ids of the entries that carry one
     producer:<name>         "seq connection used": how far a producer of numbered messages has come
     answers, recent, blocks kept by lua/commit.lua
+    check                   "revision entries answers/recent" again: what Lua counts with, written twice
+
+Every other field but the learner, which has its own, ends with a checksum that knows the field's name. A session
+without `check` was stored before there were any; its next commit writes all fields anew.
 
 An entry of the log:
     kind, commit, head      what it is, the commit's id, the head after it
     points                  how many points were learned
     rows, predicted, truth  they: all of them, or the first SAMPLE if the rest is in a block
-    matched, alarms, replaced, spec, fit, status, checkpoint   where there is one
-    blocks                  which of rows, replaced, checkpoint are in `blocks`, under the name <commit><part>
+    matched, alarms, jumps, replaced, spec, fit, status, checkpoint   where there is one
+    blocks, sums            which of rows, replaced, checkpoint are in `blocks`, under the name <commit><part>; their
+                            checksums
+    check                   a checksum of all fields before it
 """
 
 from __future__ import annotations
@@ -24,10 +30,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha1
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_64_digest
 
 from service.errors import StateCorrupt
 from service.learners import decode, encode
@@ -54,36 +63,101 @@ Field = str | bytes | int
 #: Parts of an entry that are larger go into a block: Lua would copy them. So do points that would stay for long after
 #: they are no longer retained, because the newest 64 entries stay in any case.
 LARGE, SMALL, ENTRIES = 64 << 10, 4 << 10, 64
-LISTED = ("spec", "head", "fork")
+LISTED = ("spec", "head", "fork", "check")
+#: Names that a state or an entry may have: any other one is a damaged name.
+STATE = {b"revision", b"entries", b"head", b"spec", b"opened", b"fork", b"tally", b"log", b"learner", b"learner_at"} | {
+    *(b"checkpoints", b"answers", b"recent", b"blocks", b"check")
+}
+ENTRY = {
+    b"kind",
+    b"commit",
+    b"head",
+    b"points",
+    b"rows",
+    b"predicted",
+    b"truth",
+    b"matched",
+    b"alarms",
+    b"replaced",
+} | {*(b"learner", b"spec", b"fit", b"status", b"checkpoint", b"blocks", b"sums", b"check")}
+
+
+# ------------------------------------------------------------------------------------------------------- checksums
+
+
+def seal(name: str, data: str | bytes) -> bytes:
+    """The bytes and 8 of xxh3 over them, whose seed is the name they are kept under"""
+    if isinstance(data, str):
+        data = data.encode()
+    return data + xxh3_64_digest(data, seed=crc32(name.encode()))
+
+
+def unseal(name: str, sealed: bytes) -> bytes:
+    data = sealed[:-8]
+    if len(sealed) < 8 or sealed[-8:] != xxh3_64_digest(data, seed=crc32(name.encode())):
+        raise StateCorrupt(f"the checksum does not match: {name!r} of the stored session is damaged")
+    return data
+
+
+def checked_counts(revision: Any, entries: Any, answers: str = "", recent: str = "") -> str:
+    """As lua/log.lua writes it"""
+    return f"{revision} {entries} {answers}/{recent}"
+
+
+def _unsealed(fields: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    """The fields of a state without their checksums, if these match"""
+    if b"check" not in fields:
+        return fields
+    counted = [fields.get(name, b"").decode() for name in (b"revision", b"entries", b"answers", b"recent")]
+    if fields[b"check"].decode() != checked_counts(*counted):
+        raise StateCorrupt("the counts of the stored session are damaged")
+    plain = dict(fields)
+    for name, value in fields.items():
+        if name in SEALED or _is_row(name) or name[:9] == b"producer:":
+            plain[name] = unseal(name.decode(), value)
+        elif name not in STATE:
+            raise StateCorrupt(f"the stored session has a strange field: {name[:50]!r}")
+    return plain
+
+
+SEALED = {b"head", b"spec", b"opened", b"fork", b"tally", b"log"}
+
+
+def _joined(fields: Sequence[Field]) -> bytes:
+    """What the checksum of an entry is taken over"""
+    return b"\0".join([each if isinstance(each, bytes) else str(each).encode() for each in fields])
 
 
 # ------------------------------------------------------------------------------------------------------- the state
 
 
 def state_fields(before: Loaded | None, after: Loaded, learner: bytes | None) -> list[Field]:
-    """What a commit changes of the state's hash, flat; all of it if there was none before"""
-    counted, fields = after.tally, list[Field](("head", head(after.counters, after.status)))
+    """What a commit changes of the state's hash, flat; all of it if there was none before, or none with checksums"""
+    if before is not None and not before.sealed:
+        before = None
+    counted, fields = after.tally, list[Field](("head", seal("head", head(after.counters, after.status) + " ")))
     if before is None or counted is not before.tally:
-        fields += ("tally", counted.pack())
+        fields += ("tally", seal("tally", counted.pack()))
     if len(counted.log) and (before is None or counted.log is not before.tally.log):
-        fields += ("log", counted.pack_log())
+        fields += ("log", seal("log", counted.pack_log()))
     known = {} if before is None else before.confusion.rows
     for i, row in after.confusion.rows.items():
         if row is not known.get(i):
-            fields += (f"c{i}", pack_row(row))
+            fields += (f"c{i}", seal(f"c{i}", pack_row(row)))
     if before is None or after.spec is not before.spec:
-        fields += ("spec", spec_to_json(after.spec))
+        fields += ("spec", seal("spec", spec_to_json(after.spec)))
     if after.opened is not None and (before is None or before.opened is None):
-        fields += ("opened", spec_to_json(after.opened))
+        fields += ("opened", seal("opened", spec_to_json(after.opened)))
     if after.fork is not None and (before is None or after.fork is not before.fork):
-        fields += ("fork", json.dumps(asdict(after.fork)))
+        fields += ("fork", seal("fork", json.dumps(asdict(after.fork))))
     if learner is not None:
         fields += ("learner", learner)
     if before is None or after.producers is not before.producers:
         since = {} if before is None else before.producers
         for name, producer in after.producers.items():
             if producer is not since.get(name):
-                fields += (f"producer:{name}", f"{producer.seq} {producer.connection} {producer.used}")
+                told = f"{producer.seq} {producer.connection} {producer.used}"
+                fields += (f"producer:{name}", seal(f"producer:{name}", told))
     return fields
 
 
@@ -99,6 +173,7 @@ def read_head(data: bytes) -> tuple[Counters, str]:
 def read_state(fields: Mapping[bytes, bytes]) -> Loaded:
     """The session; its learner as it was stored, `learner_at` that entry"""
     try:
+        sealed, fields = b"check" in fields, _unsealed(fields)
         counters, status = read_head(fields[b"head"])
         cells = {int(name[1:]): unpack_row(row) for name, row in fields.items() if _is_row(name)}
         opened, newest = fields.get(b"opened"), EntryId(counters.observed, int(fields[b"entries"]))
@@ -121,15 +196,18 @@ def read_state(fields: Mapping[bytes, bytes]) -> Loaded:
                 for name in fields
                 if name[:9] == b"producer:"
             },
+            sealed,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise StateCorrupt("the stored session is damaged") from error
 
 
 def read_listed(values: Sequence[bytes | None]) -> Listed:
-    spec, text, fork = values
+    spec, text, fork, check = values
     if spec is None or text is None:
         raise ValueError("a session without a spec")
+    if check is not None:
+        spec, text, fork = unseal("spec", spec), unseal("head", text), None if fork is None else unseal("fork", fork)
     return Listed(spec_from_json(spec), *read_head(text), _fork(fork))
 
 
@@ -171,6 +249,8 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
         fields += ("matched", json.dumps([[m.if_match, m.accepted, m.version, m.first] for m in entry.matched]))
     if entry.alarms:
         fields += ("alarms", " ".join(map(str, entry.alarms)))
+    if entry.jumps:
+        fields += ("jumps", entry.jumps)
     if entry.spec is not None:
         fields += ("spec", spec_to_json(entry.spec))
     if entry.fit is not None:
@@ -183,7 +263,8 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
     if entry.checkpoint:
         _write_part("checkpoint", "checkpoint", entry.checkpoint, fields, parts)
     if parts:
-        fields += ("blocks", " ".join(parts))
+        fields += ("blocks", " ".join(parts), "sums", b"".join(map(xxh3_64_digest, parts.values())))
+    fields += ("check", xxh3_64_digest(_joined(fields)))
     return Written(fields, {commit_id + part: data for part, data in parts.items()})
 
 
@@ -214,20 +295,36 @@ class Record:
         commit, named = self.fields.get(b"commit", b"").decode(), self.fields.get(b"blocks", b"").decode().split()
         return [commit + part for part in named if not parts or part in parts]
 
+    def block(self, part: str, blocks: Mapping[str, bytes]) -> bytes | None:
+        """That one of its blocks; None: it is not kept any more"""
+        data, sums = blocks.get(self.blocks(part)[0]), self.fields.get(b"sums", b"")
+        place = 8 * self.fields[b"blocks"].decode().split().index(part)
+        if data is not None and sums and xxh3_64_digest(data) != sums[place : place + 8]:
+            raise StateCorrupt(f"the checksum does not match: a block of entry {self.id} of the log is damaged")
+        return data
+
 
 def read_record(reply: Any) -> Record:
     id, flat = reply
     try:
-        return Record(EntryId.parse(id.decode()), dict(zip(flat[::2], flat[1::2], strict=True)))
+        record = Record(EntryId.parse(id.decode()), dict(zip(flat[::2], flat[1::2], strict=True)))
     except ValueError as error:
         raise StateCorrupt(f"an entry of the log is damaged: {id[:50]!r} is no id of one") from error
+    if b"check" in record.fields:
+        joined, observed = _joined(flat[:-2]), record.fields.get(b"head", b"").partition(b" ")[0]
+        by_lua = len(flat[-1]) == 40  # of a fit's status: SHA-1, which Redis offers there
+        check = sha1(joined, usedforsecurity=False).hexdigest().encode() if by_lua else xxh3_64_digest(joined)
+        if flat[-2:] != [b"check", check] or observed != b"%d" % record.id.observed:
+            raise StateCorrupt(f"the checksum does not match: entry {record.id} of the log is damaged")
+    elif not record.fields.keys() <= ENTRY:
+        raise StateCorrupt(f"entry {record.id} of the log is damaged: it has a strange field")
+    return record
 
 
 def record_rows(record: Record, spec: Spec, blocks: Mapping[str, bytes]) -> bytes | None:
     """The packed rows of an entry; None: it has points, and they are not kept"""
     size = record.points * rows.row_bytes(spec.dimension)
-    names = record.blocks("rows")
-    data = blocks.get(names[0]) if names else record.fields.get(b"rows", b"")
+    data = record.block("rows", blocks) if record.blocks("rows") else record.fields.get(b"rows", b"")
     return data[:size] if data is not None and len(data) >= size else None
 
 
@@ -253,6 +350,7 @@ def read_entry(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None = 
             fields[b"fit"].decode() if b"fit" in fields else None,
             fields[b"status"].decode() if b"status" in fields else None,
             _part(record, "checkpoint", b"checkpoint", blocks) or b"",
+            int(fields.get(b"jumps", 0)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise StateCorrupt(f"entry {record.id} of the log is damaged") from error
@@ -270,11 +368,11 @@ def _points(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None) -> t
     if b"rows" not in record.fields:
         return None, None
     n, d, fields = record.points, spec.dimension, record.fields
-    if names := record.blocks("rows"):
+    if record.blocks("rows"):
         if blocks is not None:
-            if names[0] not in blocks:
+            if (data := record.block("rows", blocks)) is None:
                 return None, None
-            data, middle = blocks[names[0]], n * rows.row_bytes(d)
+            middle = n * rows.row_bytes(d)
             end = len(data) - (n * 8 * d if b"truth" in fields else 0)
             truth = np.frombuffer(data[end:], dtype="<f8").reshape(-1, d) if b"truth" in fields else None
             batch = rows.unpack(data[:middle], d)
@@ -290,8 +388,8 @@ def _classes(data: bytes, n: int) -> NDArray[np.int64]:
 
 
 def _part(record: Record, part: str, field: bytes, blocks: Mapping[str, bytes] | None) -> bytes | None:
-    if names := record.blocks(part):
-        return None if blocks is None else blocks.get(names[0])
+    if record.blocks(part):
+        return None if blocks is None else record.block(part, blocks)
     return record.fields.get(field)
 
 

@@ -13,7 +13,7 @@ import asyncio
 import re
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,7 @@ from redis.exceptions import (
 
 from service.errors import OutcomeUnknown, StoreFull, StoreReadOnly, StoreUnavailable
 from service.store import scripts
-from service.store.keys import epoch_key, ready_key, server_key
+from service.store.keys import epoch_key, mark_key, ready_key, server_key
 from service.store.scripts import Script
 
 CUT_OFF = (ConnectionError, TimeoutError, asyncio.TimeoutError, OSError)
@@ -61,6 +61,8 @@ WORDS: dict[type[RedisError], str] = {
 CRASHED = re.compile(r"(?:ERR )?(?:user_script|Error (?:compiling|running) script)")
 
 
+#: Seconds beyond the deadline that the store has to say that the replicas did not meet it.
+PATIENCE = 1.0
 #: Connections of one process beside the line.
 CONNECTIONS = 32
 #: Arguments from this size on are not copied into the command, but written beside it.
@@ -155,8 +157,8 @@ class Line(asyncio.Protocol):
 class Connection:
     """What the store, the fit queue and the followers of logs share"""
 
-    def __init__(self, url: str, *, deadline: float = 5.0) -> None:
-        self.deadline = deadline
+    def __init__(self, url: str, *, deadline: float = 5.0, wait_replicas: int = 0) -> None:
+        self.deadline, self.wait_replicas = deadline, wait_replicas
         self._pool = BlockingConnectionPool.from_url(
             url,
             max_connections=CONNECTIONS,
@@ -171,6 +173,7 @@ class Connection:
         self._has_line = self._address.keys() <= PLAIN and self._address.get("connection_class") is not SSLConnection
         self._line: Line | None = None
         self._connecting: asyncio.Task[Line] | None = None
+        self.generation = 0  # grows with every new line: another server may answer
         self.known_epoch: int | None = None  # None: another server may have answered since
 
     async def close(self) -> None:
@@ -182,7 +185,7 @@ class Connection:
 
     # --------------------------------------------------------------------------------- epoch
 
-    async def epoch(self) -> int:
+    async def epoch(self, sid: str = "") -> int:
         """Grows whenever another server answers; a client that sees it shrink knows that something was lost."""
         if self.known_epoch is None:
             info = await self.call("INFO", "server")
@@ -236,6 +239,8 @@ class Connection:
         self, commands: Sequence[tuple[Any, ...]], *, lost: type[Exception] = StoreUnavailable
     ) -> list[Any]:
         """Commands in one round trip; the first that is refused is raised"""
+        if self.wait_replicas and lost is OutcomeUnknown:
+            return await self._replicated(commands)
         if not self._has_line:
             return await self._apart(commands, self.deadline, lost)
         line = self._line
@@ -246,9 +251,29 @@ class Connection:
         except CUT_OFF as error:
             raise self._cut_off(lost) from error
 
+    async def _replicated(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Acknowledged once so many replicas have it. Not over the line: whoever is behind it would wait along.
+
+        WAIT asks for what this connection wrote last. A commit that is sent again may write nothing, so something is
+        written in any case: beside the same session, for a millisecond.
+        """
+        mark = [("SET", key, 1, "PX", 1)] if (key := mark_key(commands)) else []
+        wait = ("WAIT", self.wait_replicas, round(1000 * self.deadline))
+        asked = [*commands, *mark, wait]
+        replies = await self._apart(asked, self.deadline + PATIENCE, OutcomeUnknown)
+        if replies[-1] < self.wait_replicas:
+            raise OutcomeUnknown
+        return replies[: len(commands)]
+
     async def read(self, *command: Any, patience: float | None = None) -> Any:
         """A read that blocks or brings much, on a connection of its own"""
         return (await self._apart([command], patience or self.deadline, StoreUnavailable))[0]
+
+    async def follow(self, positions: Mapping[str, str], count: int, seconds: float) -> list[Any]:
+        """What these logs, by key, have behind these ids: waits for something. Pairs of a key and its entries"""
+        read = ("XREAD", "COUNT", count, "BLOCK", round(1000 * seconds), "STREAMS", *positions, *positions.values())
+        found: list[Any] | None = await self.read(*read, patience=seconds + self.deadline)
+        return found or []
 
     # ------------------------------------------------------------------------------- connections
 
@@ -285,7 +310,7 @@ class Connection:
         except BaseException:
             line.close()
             raise
-        self._line, self.known_epoch = line, None  # this may be another server
+        self._line, self.known_epoch, self.generation = line, None, self.generation + 1  # this may be another server
         return line
 
     async def _apart(self, commands: Sequence[tuple[Any, ...]], patience: float, lost: type[Exception]) -> list[Any]:
@@ -335,13 +360,25 @@ def _refused(text: str) -> RedisError:
 
 
 def _refusal(error: RedisError) -> Exception:
-    """Why the store said no; nothing was written"""
-    text = _said(error)
+    """Why the store said no; nothing was written. Its own words stay with it, for `said`"""
+    refusal = _named(error, _said(error))
+    if refusal is not error:
+        refusal.__cause__ = error
+    return refusal
+
+
+def _named(error: RedisError, text: str) -> Exception:
     if isinstance(error, OutOfMemoryError) or "OOM" in text:
         return StoreFull("the store has no room left")
     if isinstance(error, ReadOnlyError) or "READONLY" in text:
         return StoreReadOnly("the store takes no writes at the moment")
     return error if CRASHED.match(text) else StoreUnavailable(f"the store is not ready: {text}")
+
+
+def said(error: Exception) -> str:
+    """The store's own words behind a refusal; none: there was no reply"""
+    cause = error.__cause__
+    return _said(cause) if isinstance(cause, RedisError) and not isinstance(cause, CUT_OFF) else ""
 
 
 def _said(error: BaseException) -> str:

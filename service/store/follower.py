@@ -7,12 +7,13 @@ the log itself until they have caught up.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from service.errors import HorocycleError
+from service.errors import HorocycleError, StateCorrupt
 from service.sessions.records import EntryId
 from service.store import codec
 from service.store.codec import Record
@@ -20,6 +21,7 @@ from service.store.connection import Connection
 from service.store.keys import log_key
 from service.store.log import Log
 
+log = logging.getLogger(__name__)
 #: Entries of a log that are kept for those who follow it.
 KEPT = 64
 #: Seconds that one blocking read lasts, and a pause when the store does not answer.
@@ -104,10 +106,13 @@ class Follower:
                 await asyncio.sleep(PAUSE)
 
     async def _read_once(self, feeds: dict[str, Feed]) -> None:
-        streams = [log_key(sid) for sid in feeds] + [str(feed.newest) for feed in feeds.values()]
-        read = ("XREAD", "COUNT", KEPT, "BLOCK", round(1000 * BLOCK), "STREAMS", *streams)
-        reply = await self._connection.read(*read, patience=BLOCK + self._connection.deadline)
+        positions = {log_key(sid): str(feed.newest) for sid, feed in feeds.items()}
+        reply = await self._connection.follow(positions, KEPT, BLOCK)
         names = {log_key(sid).encode(): feed for sid, feed in feeds.items()}
-        for name, entries in reply or []:
+        for name, entries in reply:
             for entry in entries:
-                names[name].add(codec.read_record(entry))
+                try:
+                    names[name].add(codec.read_record(entry))
+                except StateCorrupt as error:  # left out: who follows sees the gap, and other logs go on
+                    log.error("%s: %s", name.decode(), error.detail)
+                    names[name].newest = EntryId.parse(entry[0].decode())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 #: The number in every key's prefix.
 FORMAT = 2
@@ -113,6 +115,13 @@ def ready_key() -> str:
 
 def server_key() -> str:
     return "hc:2:{epoch}:server"
+
+
+def mark_key(commands: Sequence[tuple[Any, ...]]) -> str | None:
+    """A key beside those of a script, alone or in a transaction: written so that there is something to replicate"""
+    script = next((each for each in commands if each[0] in ("EVALSHA", "EVAL")), None)
+    tag, brace, _ = script[3].partition("}") if script is not None else ("", "", "")
+    return f"{tag}}}:mark" if brace else None
 
 
 @lru_cache(4096)

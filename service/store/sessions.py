@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,13 +29,24 @@ from service.errors import (
 )
 from service.learners import encode
 from service.sessions.apply import replay_learner
-from service.sessions.records import Change, Entry, EntryId, Kept, Kind, Listed, Loaded
+from service.sessions.frozen import frozen
+from service.sessions.records import Change, Entry, EntryId, Kept, Kind, Listed, Loaded, Status
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 from service.sessions.tenants import DEFAULT, tenant_of
 from service.store import codec, scripts
 from service.store.connection import Connection
-from service.store.keys import answers_key, blocks_key, born_key, log_key, session_keys, sessions_key, state_key
+from service.store.fork_queue import fork_entry
+from service.store.keys import (
+    answers_key,
+    blocks_key,
+    born_key,
+    fork_queue_key,
+    log_key,
+    session_keys,
+    sessions_key,
+    state_key,
+)
 from service.store.late_labels import KEEP_IDS
 from service.store.log import Log
 from service.store.scripts import CommitReply, OpenReply
@@ -42,13 +54,15 @@ from service.store.staging import BLOCKS, Staging
 
 #: Bytes of settings after which a page of the list ends: labels and a reference point may be long.
 PAGE = 1 << 20
+#: Sessions whose entries in the list are known to be there, and seconds that putting one back may take.
+LISTED, PUT_BACK = 100_000, 0.5
 #: A learner of at most so many bytes is replayed in no time; a larger one leaves the event loop.
 BRIEF = 4096
 #: Bytes of points and learner from which on they are written in another thread.
 LARGE = 1 << 20
 
 
-@dataclass(frozen=True)
+@frozen
 class Committed:
     after: Loaded
 
@@ -70,6 +84,8 @@ class Conflict:
 class Store:
     def __init__(self, connection: Connection) -> None:
         self._connection, self._log = connection, Log(connection)
+        self._listed: set[str] = set()  # since the list's server last changed, as far as is known here
+        self._listed_in = 0
 
     def staging(self, spec: Spec) -> Staging:
         """For a session that comes in pieces, to be opened when all are there"""
@@ -91,6 +107,7 @@ class Store:
         loaded = replace(loaded, learner_bytes=len(learner))
         fields = codec.state_fields(None, loaded, learner)
         fields += ["revision", loaded.revision, "entries", newest.number, "learner_at", str(newest)]
+        fields += ["check", codec.checked_counts(loaded.revision, newest.number)]
         if written.blocks or (staged is not None and BLOCKS in staged.written):
             fields += ["blocks", 1]
         if loaded.checkpoints:
@@ -133,6 +150,21 @@ class Store:
         except (StoreUnavailable, StoreFull, StoreReadOnly) as error:  # they say that nothing was changed
             raise OutcomeUnknown from error
 
+    async def _put_back(self, loaded: Loaded) -> None:
+        """The list and the queue of forks may be on another server than the session, and lose an entry when a replica
+        takes over that never heard of it: who loads the session sees to it that it has its entries"""
+        sid, generation = loaded.spec.id, self._connection.generation
+        since = datetime.fromisoformat(loaded.spec.created_at).timestamp()
+        commands: list[tuple[Any, ...]] = [("ZADD", sessions_key(tenant_of(sid)), "NX", since, sid)]
+        if loaded.status == Status.REPLAYING:
+            commands.append(("ZADD", fork_queue_key(), "NX", time.time(), fork_entry(loaded.spec)))
+        with suppress(TimeoutError, StoreUnavailable, StoreFull, StoreReadOnly):  # another time, then
+            async with asyncio.timeout(PUT_BACK):
+                await self._connection.calls(commands)
+            if generation != self._listed_in or len(self._listed) > LISTED:
+                self._listed, self._listed_in = set(), generation
+            self._listed.add(sid)
+
     async def load(self, sid: str, known: Loaded | None = None) -> Loaded:
         """The session as it is now; `known` itself when it still is that."""
         keys = [born_key(sid), state_key(sid), log_key(sid)]
@@ -144,6 +176,8 @@ class Store:
             return known
         flat, since = reply
         loaded = codec.read_state(dict(zip(flat[::2], flat[1::2], strict=True)))
+        if sid not in self._listed or self._listed_in != self._connection.generation:
+            await self._put_back(loaded)
         if loaded.learner_at == loaded.newest:
             return loaded
         return await self._replayed(loaded, [codec.read_record(each) for each in since])
@@ -156,7 +190,8 @@ class Store:
         entries = [codec.read_entry(each, loaded.spec, blocks) for each in records if each.kind is not Kind.FIT]
         numbers = [record.id.number for record in records]
         whole = numbers == list(range(loaded.learner_at.number + 1, loaded.newest.number + 1))
-        if not whole or any(entry.points and entry.batch is None for entry in entries):
+        learned = loaded.learner_at.observed + sum(record.points for record in records) == loaded.newest.observed
+        if not (whole and learned) or any(entry.points and entry.batch is None for entry in entries):
             raise StateCorrupt("the log lacks entries that the learner is replayed from")
 
         if not entries:
@@ -258,7 +293,7 @@ class Store:
             *written.fields,
             *written.blocks,
             *change.learned_ids,
-            *[part for pair in change.answers for part in pair],
+            *[part for key, answer in change.answers for part in (key, codec.seal(key, answer))],
             lost=OutcomeUnknown,
             first=[("HSET", blocks_key(spec.id), name, data) for name, data in written.blocks.items()],
         )
@@ -272,17 +307,22 @@ class Store:
                     learner_at=before.learner_at if learner is None else newest,
                     learner_bytes=before.learner_bytes if learner is None else len(learner),
                     checkpoints=(*due.stay, newest) if due.checkpoint and entry is not None else before.checkpoints,
+                    sealed=True,
                 )
             )
         if reply[0] == CommitReply.STOPPED:
             await self._connection.script(scripts.REPAIR, session_keys(spec.id), lost=OutcomeUnknown)
             return await self.commit(before, change, commit_id, again=again)
         if reply[0] == CommitReply.REPLAYED:
-            return Replayed(dict(zip(reply[1::2], reply[2::2], strict=True)))
+            keys = [key for key, _ in change.answers]
+            found = zip(reply[1::2], reply[2::2], strict=True)
+            return Replayed({position: _unsealed(keys[position], answer) for position, answer in found})
         if reply[0] in (CommitReply.CONFLICT, CommitReply.AMBIGUOUS):
             return Conflict(ambiguous=reply[0] == CommitReply.AMBIGUOUS)
         if reply[0] == CommitReply.NO_BLOCK:
             raise StoreUnavailable("the store lost a block of this commit before it was written")
+        if reply[0] == CommitReply.DAMAGED:
+            raise StateCorrupt("the counts of the stored session are damaged")
         raise SessionGone(spec.id)
 
     async def answer(self, sid: str, key: str) -> bytes | None:
@@ -291,10 +331,17 @@ class Store:
         entries, *found = await self._connection.calls([("HGET", state_key(sid), "entries"), *commands])
         for stored in found:
             if stored is not None:
-                number, _, answer = stored.partition(b" ")
-                if entries is not None and int(number) <= int(entries):
-                    return bytes(answer)
+                told = re.match(rb"(\d+)(?:~(\d+))?(?=[ ~])", stored)
+                if told is None or told[2] not in (None, told[1]):
+                    raise StateCorrupt("a stored answer is damaged")
+                if entries is not None and int(told[1]) <= int(entries):
+                    return _unsealed(key, stored[told.end() :])
         return None
+
+
+def _unsealed(key: str, answer: bytes) -> bytes:
+    """A stored answer; behind a blank it is of an older version, and has no checksum"""
+    return codec.unseal(key, answer[1:]) if answer[:1] == b"~" else answer[1:]
 
 
 class Plan(NamedTuple):

@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from service.sessions.records import Counters, Entry, EntryId, Kind, Loaded, SavedFit
 from service.sessions.rows import Batch
-from service.sessions.saved_fits import ENDED, NUMBERS, TOLD
 from service.sessions.spec import Spec
 from service.store import codec
 from service.store.connection import Connection
+from service.store.fit_codec import fit_fields
 from service.store.keys import staged_keys
 
 #: Seconds after its last piece that a session which never became whole is kept.
@@ -77,33 +75,3 @@ class Staging:
 def reached(final: Counters, position: int) -> Counters:
     """Counters at an earlier position, of which only the position is known: none is beyond the last, or goes back"""
     return replace(final, observed=position, mistakes=min(final.mistakes, position))
-
-
-def fit_fields(saved: SavedFit) -> dict[bytes, bytes]:
-    """As the hash of fits has it. No owner comes twice: what is cached of a fit goes by its owner"""
-    numbers = {name: json.dumps(value).encode() for name, value in saved.numbers.items() if value is not None}
-    told = {name: json.dumps(value).encode() for name, value in saved.told.items() if value is not None}
-    named = {
-        "status": saved.status.encode(),
-        "recipe": json.dumps({"asked": saved.asked}).encode(),
-        "fingerprint": saved.fingerprint,
-        "owner": os.urandom(8).hex().encode(),
-    }
-    return {f"{saved.id}:{name}".encode(): value for name, value in {**named, **numbers, **told}.items()}
-
-
-def read_fits(fields: Mapping[bytes, bytes]) -> list[SavedFit]:
-    """The fits of a session that have ended, oldest first, without their models"""
-    found = list[SavedFit]()
-    for id in fields.get(b"order", b"").decode().split():
-
-        def value(name: str, id: str = id) -> Any:
-            text = fields.get(f"{id}:{name}".encode())
-            return None if text is None else json.loads(text)
-
-        status = fields.get(f"{id}:status".encode(), b"").decode()
-        if status in ENDED:
-            numbers, told = ({name: value(name) for name in names} for names in (NUMBERS, TOLD))
-            mark, asked = fields.get(f"{id}:fingerprint".encode(), b""), (value("recipe") or {}).get("asked", {})
-            found.append(SavedFit(id, status, asked, mark, numbers, told))
-    return found

@@ -18,7 +18,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import redis
 
 from service.geometry import Array
 from service.learners import encode
@@ -87,17 +86,29 @@ class Request:
 
 
 class Stream:
-    """`points` labelled points, cut into requests of 1 to 20, shared out among the clients."""
+    """`points` labelled points, cut into requests of 1 to `most`, shared out among the clients."""
 
-    def __init__(self, seed: int, *, points: int, dimension: int = 2, clients: int = 16, pause: float = 0.0) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        points: int,
+        dimension: int = 2,
+        clients: int = 16,
+        pause: float = 0.0,
+        most: int = 20,
+        session: str = SESSION,
+        heard: Callable[[Request, int], None] = lambda request, status: None,
+    ) -> None:
+        """`heard` is told of every answer's status, 0 if there was none"""
         assert points < KEPT
-        self.url, self.pause, self._seed = "", pause, seed
+        self.url, self.pause, self.session, self._seed, self._heard = "", pause, session, seed, heard
         rng = np.random.default_rng(seed)
         x = rng.uniform(-0.7, 0.7, (points, dimension)) * (2 / dimension) ** 0.5
         noise = rng.random(points) < 0.2  # no line is ever right, so the state never rests
         rows = np.column_stack([x, (x[:, 0] > 0.3 * x[:, 1]) ^ noise])
         assert len(np.unique(rows, axis=0)) == points
-        cuts = np.cumsum(rng.integers(1, 21, points))
+        cuts = np.cumsum(rng.integers(1, most + 1, points))
         batches = np.split(rows, cuts[cuts < points])
         self.requests = [
             Request(f"{seed}-{i}", i % clients, batch, bool(rng.random() < 0.5)) for i, batch in enumerate(batches)
@@ -145,11 +156,13 @@ class Stream:
 
     async def _ask(self, http: httpx.AsyncClient, request: Request) -> bool:
         """Whether it was acknowledged"""
-        url, repeated = f"{self.url}/sessions/{SESSION}/observe", bool(request.replies)
+        url, repeated = f"{self.url}/sessions/{self.session}/observe", bool(request.replies)
         try:
             response = await http.post(url, content=request.body, headers=request.headers)
         except httpx.TransportError:
+            self._heard(request, 0)
             return False
+        self._heard(request, response.status_code)
         return request.heard(response, repeated)
 
 
@@ -188,15 +201,15 @@ def two_workers(running: Running, seconds: float = 60.0) -> list[int]:
     raise AssertionError(f"no two workers within {seconds} s")
 
 
-def open_session(url: str, algorithm: str = "perceptron", dimension: int = 2) -> None:
-    session = {
-        "id": SESSION,
+def open_session(url: str, algorithm: str = "perceptron", dimension: int = 2, session: str = SESSION) -> None:
+    settings = {
+        "id": session,
         "algorithm": algorithm,
         "dimension": dimension,
         "reference": "origin",
         "keep_points": KEPT,
     }
-    httpx.post(f"{url}/sessions", json=session, timeout=30).raise_for_status()
+    httpx.post(f"{url}/sessions", json=settings, timeout=30).raise_for_status()
 
 
 # -------------------------------------------------------------------------------------------------- what goes wrong
@@ -253,19 +266,19 @@ class Stored:
     past: dict[int, Loaded]  # position → the session there, replayed from the log
 
 
-def stored(running: Running) -> Stored:
-    with redis.Redis.from_url(running.redis_url) as client:
-        fields = client.hgetall(state_key(SESSION))
-    return asyncio.run(_read(running.redis_url, fields))
+def stored(running: Running, session: str = SESSION) -> Stored:
+    with running.client() as client:
+        fields = client.hgetall(state_key(session))
+    return asyncio.run(_read(running.redis_url, session, fields))
 
 
-async def _read(url: str, fields: dict[bytes, bytes]) -> Stored:
+async def _read(url: str, session: str, fields: dict[bytes, bytes]) -> Stored:
     async with storing(url) as parts:
-        loaded = await parts.store.load(SESSION)
+        loaded = await parts.store.load(session)
         N = loaded.counters.observed
         first, data = await parts.log.points(loaded, 0, N)
         assert first == 0
-        pages = [page async for page in parts.log.pages(SESSION, "-", loaded.newest)]
+        pages = [page async for page in parts.log.pages(session, "-", loaded.newest)]
         entries = [each async for each in parts.log.entries(loaded, NO_ENTRY, N)]
         past = {position: await parts.log.at(loaded, position) for position in _positions(loaded)}
         commits = [record.fields[b"commit"] for page in pages for record in page]

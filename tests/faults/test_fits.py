@@ -30,7 +30,7 @@ from service.store.fit_queue import MOST_ATTEMPTS, FitQueue, Job
 from service.store.keys import fit_points_key, fit_queue_key, session_keys, state_key
 from service.store.scripts import Script
 from tests.faults.stream import alive
-from tests.running import Running, service, wait_until_ready
+from tests.running import Running, children, service, wait_until_ready
 from tests.storing import storing
 from tests.streams import flipped, separable
 from tests.waiting import wait_until
@@ -113,24 +113,9 @@ def ended(http: httpx.Client, sid: str, fit: str, seconds: float = 90.0) -> dict
     return told
 
 
-def children(pid: int, word: str) -> list[int]:
-    """The processes begun by this one, by whichever of its threads, with that word in their command"""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            if parent == pid and word.encode() in (stat.parent / "cmdline").read_bytes():
-                found.append(int(stat.parent.name))
-    return found
-
-
-def fit_workers(running: Running) -> list[int]:
-    return children(running.launcher.pid, "service.fits.worker")
-
-
 def fitting(running: Running) -> list[int]:
     """The processes that fit"""
-    return [pid for worker in fit_workers(running) for pid in children(worker, "service.fits.child")]
+    return [pid for worker in running.fit_worker_pids for pid in children(worker, "service.fits.child")]
 
 
 def begun(running: Running, before: int = 0) -> int:
@@ -218,7 +203,7 @@ def test_a_killed_worker_takes_its_process_along_and_another_takes_the_fit_up(
     running: Running, http: httpx.Client, folder: Path
 ) -> None:
     sid, fit = submitted(http, LONG)
-    process, (worker,) = begun(running), fit_workers(running)
+    process, (worker,) = begun(running), running.fit_worker_pids
     wait_until(lambda: in_the_midst(process))
     os.kill(worker, signal.SIGKILL)
     wait_until(lambda: not alive(process), 10)
@@ -226,7 +211,7 @@ def test_a_killed_worker_takes_its_process_along_and_another_takes_the_fit_up(
     assert look(http, sid, fit)["status"] == "running"  # so it seems, until the lease is over
     told = ended(http, sid, fit)
     assert (told["status"], told["attempts"]) == ("done", 2)
-    assert worker not in fit_workers(running)
+    assert worker not in running.fit_worker_pids
     assert_one_result(http, sid, fit)
     assert told_of(running, sid) == ["queued", "running", "running", "done"]
 
@@ -255,7 +240,7 @@ def test_a_killed_store_does_not_lose_a_fit(running: Running, http: httpx.Client
 
 def test_a_fit_goes_on_when_a_full_store_has_room_again(running: Running, http: httpx.Client) -> None:
     sid, fit = submitted(http)
-    with redis.Redis.from_url(running.redis_url) as store:
+    with running.client() as store:
         with held(running) as pid:
             store.config_set("maxmemory", 1)
             try:
@@ -282,7 +267,7 @@ def test_a_running_fit_that_is_cancelled_ends_and_the_next_one_begins(running: R
 
 def test_a_session_that_ends_takes_its_running_fit_along(running: Running, http: httpx.Client) -> None:
     sid, fit = submitted(http)
-    with held(running) as pid, redis.Redis.from_url(running.redis_url) as store:
+    with held(running) as pid, running.client() as store:
         assert http.delete(f"/sessions/{sid}").status_code == 204
         wait_until(lambda: not alive(pid), 10)
         wait_until(lambda: store.zscore(fit_queue_key(), f"{sid} {fit}") is None, 10)
@@ -294,7 +279,7 @@ def test_a_session_that_ends_takes_its_running_fit_along(running: Running, http:
 def test_a_killed_launcher_leaves_no_fit_behind_and_the_next_takes_it_up(tmp_path: Path) -> None:
     with impatient(tmp_path) as first, httpx.Client(base_url=first.url, timeout=30) as http:
         sid, fit = submitted(http, LONG)
-        process, workers = begun(first), fit_workers(first)
+        process, workers = begun(first), first.fit_worker_pids
         wait_until(lambda: in_the_midst(process))
         first.launcher.kill()
         wait_until(lambda: not any(map(alive, [process, *workers])), 10)

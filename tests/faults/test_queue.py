@@ -16,21 +16,27 @@ POINT = {"point": [0.1, 0.2], "label": -1}
 
 
 def test_beyond_the_queue_it_is_429_and_the_others_are_served(tmp_path: Path) -> None:
-    with service(tmp_path / "data", HOROCYCLE_QUEUE="2") as running, httpx.Client(base_url=running.url) as http:
+    with (
+        service(tmp_path / "data", HOROCYCLE_QUEUE="2", HOROCYCLE_DEADLINE="120") as running,
+        httpx.Client(base_url=running.url, timeout=60) as http,
+    ):
         for sid in ("busy", "idle"):
             http.post("/sessions", json={"id": sid, "dimension": 2, "reference": "origin"}).raise_for_status()
             http.post(f"/sessions/{sid}/observe", json=POINT).raise_for_status()
         with ThreadPoolExecutor(8) as clients:
 
             def observe(number: int) -> httpx.Response:
-                time.sleep(0.1 * number)  # one commit under way, two waiting, the rest too late
                 headers = {"Idempotency-Key": f"k{number}"}
-                return httpx.post(f"{running.url}/sessions/busy/observe", json=POINT, headers=headers, timeout=30)
+                return httpx.post(f"{running.url}/sessions/busy/observe", json=POINT, headers=headers, timeout=150)
 
             os.kill(running.store_pid, signal.SIGSTOP)
             try:
-                asked = [clients.submit(observe, number) for number in range(6)]
-                late = [each.result() for each in asked[3:]]
+                asked = []
+                for number in range(3):  # one commit under way, two waiting
+                    asked.append(clients.submit(observe, number))
+                    while f"horocycle_queue_length {number + 1}.0\n" not in http.get("/metrics").text:
+                        time.sleep(0.01)
+                late = [observe(number) for number in range(3, 6)]
                 assert [answer.status_code for answer in late] == [429] * 3
                 assert {answer.json()["type"] for answer in late} == {"/problems/rate-limited"}
                 assert {answer.headers["retry-after"] for answer in late} == {"1"}
