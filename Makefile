@@ -14,7 +14,7 @@ PIP    := $(BIN)/pip install -qq --disable-pip-version-check
 help:
 	@echo "make serve        run the service on http://127.0.0.1:$(PORT)"
 	@echo "make test         run all tests"
-	@echo "make test-hosts   scikit-learn's, River's, onnxruntime's and a V2 client's own checks; the wheel; the site"
+	@echo "make test-hosts   scikit-learn's, River's, onnxruntime's and a V2 client's own checks; notebooks; the wheel; the site"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make docs         build the site of the documentation into site/"
 	@echo "make coverage     run all tests, or TESTS=tests/test_x.py, and print their coverage, worker processes included"

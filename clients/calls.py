@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar, cast
 from urllib.parse import quote
+
+import orjson
 
 from clients.answers import (
     Array,
@@ -29,7 +32,7 @@ from clients.answers import (
     label_array,
 )
 from clients.arrays import plain
-from clients.bodies import JSON, RAW, Batch, dump, encode, encode_raw, rows
+from clients.bodies import JSON, NDJSON, RAW, Batch, dump, encode, encode_raw, rows
 from clients.events import Subscription
 from clients.problems import (
     HorocycleError,
@@ -41,6 +44,7 @@ from clients.problems import (
     StaleModel,
     UnknownFit,
     WentBackwards,
+    WrongArgument,
     problem,
 )
 from clients.progress import Report
@@ -141,6 +145,45 @@ def open_session(
         if not (chosen_here or is_what_was_asked(info, settings, fork)):
             raise
     return SessionCalls(channel, info)
+
+
+def restore_file(channel: Channel, path: Path, id: str | None, name: str | None) -> Call[SessionCalls]:
+    """Import the file that `AsyncSession.save` wrote; or a JSON document of `AsyncSession.snapshot`, in a file"""
+    head = _first_line(path)
+    if head.get("version") != 3:
+        return (yield from open_session(channel, {"snapshot": _document(path), "id": id, "name": name}))
+    params = {"id": id or channel.key(), **({} if name is None else {"name": name})}
+    request = channel.request("POST", "/sessions", params, {"Content-Type": NDJSON}, path)
+    try:
+        info = yield from channel.ask(request, _info, channel.marks(params["id"]))
+    except SessionExists as error:
+        if not error.doubtful:
+            raise
+        info = yield from look(channel, params["id"])
+        if id is not None and not is_what_was_asked(info, {"snapshot": head, "name": name or info.name}):
+            raise
+    return SessionCalls(channel, info)
+
+
+def _first_line(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            head = orjson.loads(file.readline())
+    except OSError as error:
+        raise WrongArgument(f"{path} cannot be read: {error.strerror}") from error
+    except orjson.JSONDecodeError:  # JSON over several lines
+        head = {}
+    return head if isinstance(head, dict) else {}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        found = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict) or found.get("format") != "horocycle-snapshot":
+        raise WrongArgument(f"{path} is no snapshot: session.save(path) writes one")
+    return found
 
 
 def is_what_was_asked(info: SessionInfo, asked: Mapping[str, Any], fork: Mapping[str, Any] | None = None) -> bool:
@@ -280,6 +323,9 @@ class SessionCalls:
         params |= {} if loss is None else {"loss": loss}
         request = self._request("GET", "/certificate", params=params)
         return self.channel.ask(request, lambda answer: Certificate.read(answer.json()), self.marks)
+
+    def snapshot_in_pieces(self, points: bool) -> Send:
+        return self._request("GET", "/snapshot", params={"points": str(points).lower(), "format": "ndjson"})
 
     def snapshot(self, points: bool) -> Call[dict[str, Any]]:
         request = self._request("GET", "/snapshot", params={"points": str(points).lower()})

@@ -26,6 +26,7 @@ from service.api import (
     events,
     fits,
     health,
+    importing,
     inference,
     log,
     metrics,
@@ -115,6 +116,7 @@ def create_app(settings: Settings | None = None, ingests: type[Ingest] = Ingest)
         redoc_url=None,
     )
     app.router.routes.append(WebSocketRoute("/sessions/{id}/stream", stream))
+    app.include_router(importing.router)  # before the route of JSON bodies
     for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, page, health, inference, pages):
         app.include_router(part.router)
     for extra in (fits.promotion, pages.problems, *([demo.router] if settings.demo else [])):

@@ -89,6 +89,7 @@ def predict_short(
 
 BINARY = {"schema": {"type": "string", "format": "binary"}}
 FORMATS = {
+    ("post", "/sessions"): (NDJSON,),
     ("post", "/sessions/{id}/observe"): (NDJSON, NPY, RAW),
     ("post", "/sessions/{id}/predict"): (NDJSON, NPY, RAW),
     ("post", "/sessions/{id}/labels"): (NDJSON,),
