@@ -9,7 +9,6 @@ import sys
 
 from benchmarks import (
     commit,
-    commit_cost,
     fit_defaults,
     fits,
     hyperboloid_perceptron,
@@ -35,7 +34,6 @@ BENCHMARKS = {
     "svm": svm,
     "fit_defaults": fit_defaults,
     "commit": commit,
-    "commit_cost": commit_cost,
     "observe": observe,
     "sessions": sessions,
     "start": start,
