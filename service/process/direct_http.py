@@ -110,11 +110,13 @@ class DirectHttp(BoundedHttp):
             return None
         scope = {"type": "http", "method": method.decode(), "path": path.decode(), "headers": self.headers}
         scope["query_string"] = query or b""
-        return Exchange(scope, self.parser.should_keep_alive())
+        return Exchange(scope, self.parser.should_keep_alive() and not self.draining)
 
     async def _answer(self, exchange: Exchange) -> None:
         app: Any = self.app
         told = await app.answer(exchange.scope, exchange.receive)
+        if self.transport.is_closing():  # the client has hung up
+            return
         self._write(exchange, told)
         for at in range(PIECE, len(told.body), PIECE):
             await self.flow.drain()

@@ -262,7 +262,7 @@ class Connection:
         asked = [*commands, *mark, wait]
         replies = await self._apart(asked, self.deadline + PATIENCE, OutcomeUnknown)
         if replies[-1] < self.wait_replicas:
-            raise OutcomeUnknown
+            raise OutcomeUnknown(f"{replies[-1]} of {self.wait_replicas} replicas have it by now")
         return replies[: len(commands)]
 
     async def read(self, *command: Any, patience: float | None = None) -> Any:
