@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 PORT   ?= 8000
 # As in the service: BLAS threads that spin for a core cost a loaded machine more than they give.
 export OPENBLAS_NUM_THREADS ?= 1
+SOURCES := $(shell find service clients horocycle -name '*.py')
 PIP    := $(BIN)/pip install -qq --disable-pip-version-check
 
 .PHONY: help setup serve test test-hosts wheel docs coverage soak check demo bench constraints hashes sbom clean
@@ -13,11 +14,11 @@ PIP    := $(BIN)/pip install -qq --disable-pip-version-check
 help:
 	@echo "make serve        run the service on http://127.0.0.1:$(PORT)"
 	@echo "make test         run all tests"
-	@echo "make test-hosts   scikit-learn's, River's, onnxruntime's and a V2 client's own checks; the wheel; the site"
+	@echo "make test-hosts   scikit-learn's, River's, onnxruntime's and a V2 client's own checks; notebooks; the wheel; the site"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make docs         build the site of the documentation into site/"
 	@echo "make coverage     run all tests, or TESTS=tests/test_x.py, and print their coverage, worker processes included"
-	@echo "make soak         the exactly-once test for ten minutes, with random seeds"
+	@echo "make soak         what takes long: exactly once for ten minutes with random seeds, long streams, ten thousand SVMs"
 	@echo "make check        lint, types, import layers"
 	@echo "make demo         a service, and agents that play against it"
 	@echo "make bench        the paper's tables, and the peers side by side"
@@ -38,15 +39,22 @@ $(VENV)/.serve: pyproject.toml constraints.txt | $(VENV)/.python
 	@$(PIP) -c constraints.txt -e '.[serve]'
 	@touch $@
 
-# Numba compiles the learners' loops once and keeps the result beside them.
-$(VENV)/.compiled: $(VENV)/.serve $(wildcard service/learners/*.py)
-	@echo "compiling the learners' loops: about 30 s, once"
-	@$(BIN)/python -c 'import service.learners.loops'
+# Bytecode is written here, not at the first import: where PYTHONDONTWRITEBYTECODE is set, that would write none.
+$(VENV)/.bytecode: $(SOURCES) | $(VENV)/.serve
+	@$(BIN)/python -m compileall -q service clients horocycle
 	@touch $@
 
+# Numba compiles the learners' loops once and keeps the result beside them. The app imports them all.
+$(VENV)/.compiled: $(VENV)/.serve $(wildcard service/learners/*.py) | $(VENV)/.bytecode
+	@echo "compiling the learners' loops: about 30 s, once"
+	@$(BIN)/python -c 'import service.app'
+	@touch $@
+
+# The extra's packages alone: to install the project again would build it again, under the feet of what is compiling.
 $(VENV)/.test $(VENV)/.check $(VENV)/.bench: $(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/.serve
 	@echo "installing what 'make $*' needs into $(VENV)"
-	@$(PIP) -c constraints.txt -e '.[$*]'
+	@$(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(sys.stdin.buffer)["project"]["optional-dependencies"]["$*"], sep="\n")' < pyproject.toml > $@.txt
+	@$(PIP) -c constraints.txt -r $@.txt
 	@touch $@
 
 setup: $(VENV)/.compiled $(VENV)/.test $(VENV)/.check
@@ -54,8 +62,10 @@ setup: $(VENV)/.compiled $(VENV)/.test $(VENV)/.check
 serve: $(VENV)/.compiled
 	@$(BIN)/python -m service serve --port $(PORT)
 
-test: $(VENV)/.compiled $(VENV)/.test
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+# In the order of their names: xdist would have those with a single test last, which are the longest, on one core.
+test:
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.compiled $(VENV)/.test
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Coverage starts in every Python process that sees COVERAGE_PROCESS_START, the tests' own included.
 coverage: $(VENV)/.compiled $(VENV)/.test
@@ -80,14 +90,19 @@ wheel: $(VENV)/.python
 docs: $(VENV)/.hosts
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir site
 
+# Tests that only talk to a service, which may stand on any store.
+ON_ANY_STORE := $(addprefix tests/test_,sessions.py stream.py message_stream.py events.py labels.py log.py fits.py)
+
 soak: $(VENV)/.compiled $(VENV)/.test
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_loop.py tests/faults/test_message_stream.py tests/test_svm_random.py
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_cluster.py tests/faults/test_loop.py tests/faults/test_message_stream.py tests/test_svm_random.py tests/test_theorems.py tests/test_confidence.py
+	@for store in cluster sentinel; do $(BIN)/python -m pytest --store=$$store $(ON_ANY_STORE) || exit 1; done
 
 check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache | tail -n 1
+	@! command -v node > /dev/null || for each in service/page/*.js; do node --input-type=module --check < $$each || exit 1; done
 
 demo: $(VENV)/.compiled
 	@$(BIN)/python -m clients.demo

@@ -105,10 +105,14 @@ class Album:
             if cards:
                 page.locator(".card canvas.marks").nth(8).wait_for(state="attached")
                 page.wait_for_timeout(1500)
+            else:
+                page.get_by_text("No sessions yet").wait_for()
             self.keep(page, name, whole=True)
             page.close()
 
-    def live(self, name: str, url: str, sid: str, act: Callable[[Page], object] = lambda page: None, **more: Any) -> None:
+    def live(
+        self, name: str, url: str, sid: str, act: Callable[[Page], object] = lambda page: None, **more: Any
+    ) -> None:
         if self.wanted(name):
             page = self.page(**more)
             page.goto(f"{url}/sessions/{sid}/live")

@@ -32,7 +32,7 @@ horocycle COMMAND --help says more. For example, in two terminals:
 """
 #: What each part needs, by the name it is imported as. `pyproject.toml` has the versions.
 NEEDS = {
-    "service": ("fastapi", "numba", "redis", "uvicorn", "pydantic_settings", "scipy", "simdjson"),
+    "service": ("fastapi", "numba", "redis", "uvicorn", "pydantic", "scipy", "simdjson"),
     "clients": ("httpx", "numpy", "orjson", "rich"),
 }
 REMEDY = {"service": "pip install 'horocycle[serve]'", "clients": "pip install horocycle"}

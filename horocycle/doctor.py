@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         well &= _told(good, line)
     running, line = port(given.host, given.port)
     well &= _told(running is not None, line)
-    if well and not running and importlib.util.find_spec("pydantic_settings") is not None:
+    if well and not running and importlib.util.find_spec("numba") is not None:
         data = [] if given.data is None else ["--data", given.data]
         where = ["--host", given.host, "--port", str(given.port)]
         well &= subprocess.run([sys.executable, "-m", "service", "doctor", *where, *data]).returncode == 0

@@ -26,6 +26,7 @@ from service.api import (
     events,
     fits,
     health,
+    importing,
     inference,
     log,
     metrics,
@@ -85,7 +86,7 @@ def create_app(settings: Settings | None = None, ingests: type[Ingest] = Ingest)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        connection = connect(url, deadline=settings.deadline, replicas=settings.wait_replicas)
+        connection = connect(url, deadline=settings.deadline, wait_replicas=settings.wait_replicas)
         store, log, late = Store(connection), Log(connection), LateLabels(connection)
         ingest = ingests(store, log, late, Refits(connection), queue=settings.queue, patience=settings.deadline)
         fits, forker, follower = FitQueue(connection), Forker(connection), Follower(connection)
@@ -105,6 +106,7 @@ def create_app(settings: Settings | None = None, ingests: type[Ingest] = Ingest)
         door=Door(own_hosts(settings.host, settings.hosts), settings.origins),
         keys=settings.with_keys,
         access_log=settings.access_log,
+        direct=settings.direct,
         title="Horocycle",
         version=__version__,
         lifespan=lifespan,
@@ -114,6 +116,7 @@ def create_app(settings: Settings | None = None, ingests: type[Ingest] = Ingest)
         redoc_url=None,
     )
     app.router.routes.append(WebSocketRoute("/sessions/{id}/stream", stream))
+    app.include_router(importing.router)  # before the route of JSON bodies
     for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, page, health, inference, pages):
         app.include_router(part.router)
     for extra in (fits.promotion, pages.problems, *([demo.router] if settings.demo else [])):

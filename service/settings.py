@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from redis.connection import parse_url
 
 from service import store_url
@@ -30,11 +30,11 @@ def _store_url(value: Any) -> Any:
 #: Addresses and names of this machine alone
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 #: Words with commas between
-Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
+Listed = Annotated[tuple[str, ...], BeforeValidator(_parts)]
 
 
-class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="HOROCYCLE_", populate_by_name=True, extra="forbid")
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid")
 
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on")
@@ -42,7 +42,6 @@ class Settings(BaseSettings):
     data: Path = Field(default=Path("data"), description="folder of the private store, when there is no redis_url")
     redis_url: Annotated[str | None, AfterValidator(_store_url)] = Field(
         default=None,
-        validation_alias=AliasChoices("redis_url", "HOROCYCLE_REDIS_URL", "REDIS_URL"),
         description="URL of the Redis or Valkey to use, also a cluster's or sentinels'; None: run a private one",
     )
     body_limit: int = Field(default=32 << 20, ge=1024, description="bytes a body of points may have, or a snapshot")
@@ -51,7 +50,7 @@ class Settings(BaseSettings):
     queue: int = Field(default=1024, ge=1, description="requests that may wait for one session in one worker")
     deadline: float = Field(default=5.0, gt=0, description="seconds to wait for the store")
     wait_replicas: int = Field(
-        default=0, ge=0, le=16, description="replicas of the store that must have a commit before it is acknowledged"
+        default=0, ge=0, le=16, description="replicas that must have what was learned before it is acknowledged"
     )
     label_ttl: float = Field(default=86400.0, gt=0, description="seconds a predicted point waits for its label")
     waiting_points: int = Field(default=100_000, ge=1, description="points of a session that may wait for their labels")
@@ -68,7 +67,9 @@ class Settings(BaseSettings):
         default=4096, ge=1, description="connections of one worker; beyond, the one idle for longest gives way"
     )
     header_seconds: float = Field(default=10.0, gt=0, description="seconds to wait for headers, or for more of a body")
-    body_seconds: float = Field(default=60.0, gt=0, description="seconds a body may take, or nobody reads an answer")
+    body_seconds: float = Field(
+        default=60.0, gt=0, description="seconds a body may take, and one more for 256 KiB; or nobody reads an answer"
+    )
     tls_certificate: Path | None = Field(
         default=None, description="file of the certificate chain: HTTPS instead of HTTP"
     )
@@ -78,8 +79,16 @@ class Settings(BaseSettings):
     )
     hosts: Listed = Field(default=(), description="names in the Host header beside loopback and `host`; *: any")
     origins: Listed = Field(default=(), description="web pages that may call, as https://example.org")
+    direct: bool = Field(default=True, description="answer observe and predict in the HTTP protocol, past ASGI")
     otel: bool = Field(default=False, description="send traces and metrics by OpenTelemetry, as OTEL_* variables say")
     access_log: bool = Field(default=False, description="log every request, as JSON, on stderr")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_environment(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """What is not given is read from HOROCYCLE_<NAME>, and redis_url also from REDIS_URL"""
+        variables = {"REDIS_URL": "redis_url"} | {f"HOROCYCLE_{name.upper()}": name for name in cls.model_fields}
+        return {name: os.environ[key] for key, name in variables.items() if key in os.environ} | given
 
     @model_validator(mode="after")
     def _whole_tls(self) -> Settings:

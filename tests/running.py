@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import redis
 
 from service import telemetry
+from service.process.store_format import connect
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,10 @@ class Running:
     @property
     def redis_url(self) -> str:
         return self.store_url or f"unix://{self.data}/server.sock"
+
+    def client(self) -> redis.Redis:
+        """A client of its store"""
+        return connect(self.redis_url, 30)
 
     @property
     def store_pid(self) -> int:
@@ -97,14 +103,15 @@ def service(
 
 def wait_until_ready(url: str, seconds: float = 120.0, verify: Any = True) -> None:
     deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if httpx.get(f"{url}/health/ready", timeout=2, verify=verify).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        assert time.monotonic() < deadline, f"{url} is not ready after {seconds} s"
-        time.sleep(0.05)
+    with httpx.Client(timeout=2, verify=verify) as http:
+        while True:
+            try:
+                if http.get(f"{url}/health/ready").status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            assert time.monotonic() < deadline, f"{url} is not ready after {seconds} s"
+            time.sleep(0.02)
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import redis
 
 from service.process.http_protocol import GRACE
 from service.store.keys import log_key
@@ -45,7 +44,7 @@ def silent(events: Iterator[Sent]) -> None:
 
 def kept(running: Running, sid: str) -> list[str]:
     """The ids of the events that the store has"""
-    with redis.Redis.from_url(running.redis_url) as store:
+    with running.client() as store:
         entries: Any = store.xrange(log_key(sid))
     return [id.decode() for id, _ in entries]
 

@@ -140,7 +140,7 @@ def test_a_time_to_live_is_given_and_taken(http: httpx.Client, running: Running)
     sid = opened(http, {"dimension": 2, "reference": "origin"})
     http.post(f"/sessions/{sid}/observe", json={"point": [0.1, 0.1], "label": 1}, headers={"Idempotency-Key": "k"})
     http.post(f"/sessions/{sid}/predict", json={"point": [0.1, 0.1], "id": "a"}).raise_for_status()
-    with redis.Redis.from_url(running.redis_url) as store:
+    with running.client() as store:
 
         def lives() -> set[bool]:
             """Whether what there is of the session ends some time"""

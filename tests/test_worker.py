@@ -1,4 +1,4 @@
-"""What a worker does beside serving: it publishes its metrics, and keeps freed memory."""
+"""What a worker does beside serving: it publishes its metrics, keeps freed memory and imports only what it needs."""
 
 from __future__ import annotations
 
@@ -84,3 +84,25 @@ def test_freed_memory_is_kept() -> None:
     assert before > 100 * 256
     assert again <= first <= 2 * 2 * 256 + 100  # the two buffers of one round, once
     assert again < 100
+
+
+@pytest.mark.parametrize(
+    ("module", "unneeded"),
+    [
+        (
+            "service.app",
+            "scipy.linalg scipy.spatial scipy.optimize cffi httpx rich clients onnx pyarrow service.fits.child",
+        ),
+        ("service.fits.worker", "service.learners numba llvmlite scipy fastapi starlette uvicorn httpx rich clients"),
+        ("service.fits.child", "numba llvmlite scipy.linalg redis pydantic fastapi httpx rich clients"),
+        (
+            "service.process.cli",
+            "service.app service.learners numba llvmlite scipy numpy fastapi httpx",
+        ),
+    ],
+)
+def test_no_process_imports_what_it_does_not_need(module: str, unneeded: str) -> None:
+    """Each of them would cost time at every start and memory as long as the process runs"""
+    code = f"import sys, {module}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert set(loaded) & set(unneeded.split()) == set()

@@ -36,6 +36,7 @@ class DemoKind(BaseModel):
     title: str
     about: str
     points: int = Field(description="how many come in all")
+    margin: float | None = Field(description="that its true points have, for `certificate?margin=`; null: not known")
 
 
 class DemoList(BaseModel):
@@ -45,7 +46,7 @@ class DemoList(BaseModel):
 @router.get("/demo", response_model=DemoList, summary="The populations that can be watched")
 async def kinds() -> dict[str, Any]:
     told = [
-        {"kind": kind, "title": each.title, "about": each.about, "points": each.points}
+        {"kind": kind, "title": each.title, "about": each.about, "points": each.points, "margin": each.margin}
         for kind, each in POPULATIONS.items()
     ]
     return {"demos": told}

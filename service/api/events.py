@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.admission import key_in
 from service.api.context import Context, context, stamp
-from service.errors import SessionGone, StoreUnavailable, UnknownSession
+from service.errors import SessionGone, StateCorrupt, StoreUnavailable, UnknownSession
 from service.sessions.events import event
 from service.sessions.published import published
 from service.sessions.records import EntryId, Loaded
@@ -101,7 +101,7 @@ async def _stream(here: Context, loaded: Loaded, last: EntryId | None) -> AsyncI
         except (SessionGone, UnknownSession):
             yield _sent("end", last, b"{}")
             return
-        except StoreUnavailable:  # the client comes back and goes on where it was
+        except (StoreUnavailable, StateCorrupt):  # the client comes back and goes on where it was, or is told why not
             return
 
 
@@ -112,6 +112,8 @@ async def _unless_closing(here: Context, sid: str, after: EntryId, seconds: floa
     try:
         await asyncio.wait([reading, closing], return_when=asyncio.FIRST_COMPLETED)
         return reading.result() if reading.done() else []
+    except StateCorrupt:  # a damaged entry is a gap
+        return [Record(after, {})]
     finally:
         for task in (reading, closing):
             task.cancel()

@@ -21,6 +21,7 @@ import reprlib
 import sys
 from array import array
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -96,6 +97,7 @@ class LateLabels:
     indices: NDArray[np.int64]
 
 
+@lru_cache
 def media_type(header: str | None, encoding: str | None, known: tuple[str, ...] = FORMATS) -> str:
     """The type of a body. It has to be said: a web page may send text, or a form, to wherever it likes."""
     if encoding not in (None, "", "identity"):

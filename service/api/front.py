@@ -11,9 +11,8 @@ import re
 import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -28,7 +27,7 @@ from service.api.admission import admit
 from service.api.context import Context
 from service.api.door import HEADERS, POLICY, Door
 from service.api.formats import TEXT
-from service.api.problems import respond, unexpected
+from service.api.problems import failure, respond
 from service.errors import BodyTooLarge, HorocycleError, MalformedBody
 from service.logs import request_id
 from service.settings import Settings
@@ -39,19 +38,31 @@ NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 #: Bytes of an answer that are handed on at once: the transport copies what the client does not take.
 PIECE = 1 << 20
+JSON_TYPE = (b"content-type", b"application/json")
 
 #: Headers of ours that a page of an allowed origin may read.
 EXPOSED = (
     *("ETag", "Location", "Horocycle-Epoch", "Idempotency-Replayed", "Retry-After", "X-Request-ID"),
     *("RateLimit", "RateLimit-Policy", "Horocycle-From", "Horocycle-To", "Horocycle-Next"),
+    "Horocycle-Summary",
 )
 
-#: Answers a request with JSON and headers
+#: Answers a request: the body, JSON unless a Content-Type is among the headers, and headers
 Handler = Callable[[Context, Scope, Receive], Awaitable[tuple[bytes, Mapping[str, str]]]]
+Headers = list[tuple[bytes, bytes]]
+
+
+class Told(NamedTuple):
+    """The answer of a hot route; every answer has HEADERS and POLICY besides"""
+
+    status: int
+    headers: Headers
+    body: bytes
 
 
 class App(FastAPI):
-    """FastAPI behind its front. `hot`: paths, methods and handlers"""
+    """FastAPI behind its front. `hot`: paths, methods and handlers. `direct`: whether the HTTP protocol may ask for
+    their answers itself (process/direct_http.py)"""
 
     def __init__(
         self,
@@ -60,20 +71,17 @@ class App(FastAPI):
         door: Door,
         keys: bool,
         access_log: bool,
+        direct: bool = True,
         **fields: Any,
     ) -> None:
         super().__init__(**fields)
         self._door, self._keys, self._access_log, own = door, keys, access_log, os.urandom(4).hex()
-        self._names = (f"{own}{number:08x}".encode() for number in count(1))
+        self.direct, self.always = direct, b"".join(b"%b: %b\r\n" % pair for pair in (*HEADERS, POLICY))
+        self._names = (f"{own}{number:08x}" for number in count(1))
         self._series: dict[tuple[str, str, int], tuple[Any, Any]] = {}
-        self._hot = [
-            (
-                Route(path, _unreachable, methods=methods),
-                ServerErrorMiddleware(partial(self._answer, handler), unexpected),
-            )
-            for path, methods, handler in hot
-        ]
+        self._hot = [(Route(path, _unreachable, methods=methods), handler) for path, methods, handler in hot]
         self.router.routes.extend(route for route, _ in self._hot)  # there they answer 405
+        self._hot_app = ServerErrorMiddleware(self._answered, self._unexpected)
         self._cors = CORSMiddleware(self, **shared(door)) if door.origins else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,38 +90,85 @@ class App(FastAPI):
         if self._cors is not None and scope.setdefault("cors", self._cors) is not None:
             scope["cors"] = None  # it calls this again
             return await self._cors(scope, receive, send)
-        scope["app"] = self
+        scope["app"], path, method = self, scope["path"], scope["method"]
+        for route, _ in self._hot:
+            if method in (route.methods or ()) and route.path_regex.match(path):  # HEAD is among them where GET is
+                return await self._hot_app(scope, receive, send)
+        await self._cold(scope, receive, send)
+
+    # ---------------------------------------------------------------------------------------- hot routes
+
+    async def answer(self, scope: Scope, receive: Receive) -> Told:
+        """What a hot route says, whichever way it was asked; an error that nobody foresaw is raised"""
+        began, status = time.perf_counter(), 500
         headers = scope["named"] = headers_of(scope)
-        given = headers.get("x-request-id", "")
-        name = given.encode("latin-1") if given and NAME.fullmatch(given) else next(self._names)
-        token = request_id.set(name.decode())
-        began, status, rates = time.perf_counter(), 500, list[tuple[bytes, bytes]]()
+        given = headers.get("x-request-id")
+        scope["name"] = name = given if given and NAME.fullmatch(given) else next(self._names)
+        token, rates = request_id.set(name), Headers()
+        try:
+            if headers.get("host") not in self._door.known or "origin" in headers or "sec-fetch-site" in headers:
+                self._door.check(scope["method"], scope["path"], headers)
+            if self._keys:
+                rates = await self._admitted(scope, headers)
+            path = scope["path"]
+            found, route, handler = next((f, r, h) for r, h in self._hot if (f := r.path_regex.match(path)))
+            scope["path_params"], scope["route"] = found.groupdict(), route
+            body, extra = await handler(self.state.context, scope, receive)
+            status, told = 200, [(key.lower().encode(), value.encode()) for key, value in extra.items()]
+            if "Content-Type" not in extra:
+                told.append(JSON_TYPE)
+        except HorocycleError as error:
+            status, told, body = _problem(respond(error))
+        finally:
+            self._count(scope, status, time.perf_counter() - began)
+            request_id.reset(token)
+        told += ((b"content-length", b"%d" % len(body)), *rates, (b"x-request-id", name.encode()))
+        return Told(status, told, body)
+
+    def failed(self, scope: Scope, error: Exception) -> Told:
+        """What is said when answering went wrong in a way that nobody foresaw"""
+        status, headers, body = _problem(failure(error))
+        length = (b"content-length", b"%d" % len(body))
+        return Told(status, [*headers, length, (b"x-request-id", scope["name"].encode())], body)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, headers, body = await self.answer(scope, receive)
+        await send({"type": "http.response.start", "status": status, "headers": [*headers, *HEADERS, POLICY]})
+        last = max(len(body) - 1, 0) // PIECE * PIECE
+        for at in range(0, last, PIECE):  # the rest waits until the client has taken it
+            await send({"type": "http.response.body", "body": body[at : at + PIECE], "more_body": True})
+        await send({"type": "http.response.body", "body": body[last:]})
+
+    async def _unexpected(self, request: Request, error: Exception) -> Response:
+        told = self.failed(request.scope, error)
+        response = Response(told.body, told.status)
+        response.raw_headers = [*told.headers, *HEADERS, POLICY]
+        return response
+
+    # ------------------------------------------------------------------------------------- all the others
+
+    async def _cold(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = scope["named"] = headers_of(scope)
+        given = headers.get("x-request-id")
+        name = given if given and NAME.fullmatch(given) else next(self._names)
+        token, rates = request_id.set(name), Headers()
+        began, status = time.perf_counter(), 500
 
         async def named(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status, told = message["status"], message["headers"]
                 policy = () if any(key == POLICY[0] for key, _ in told) else (POLICY,)
-                message["headers"] = [*told, *HEADERS, *policy, *rates, (b"x-request-id", name)]
+                message["headers"] = [*told, *HEADERS, *policy, *rates, (b"x-request-id", name.encode())]
             await send(message)
 
         try:
-            if headers.get("host") not in self._door.known or "origin" in headers or "sec-fetch-site" in headers:
-                try:
-                    self._door.check(scope["method"], scope["path"], headers)
-                except HorocycleError as error:
-                    return await respond(error)(scope, receive, named)
-            if self._keys:
-                try:
-                    left = await admit(self.state.context, scope, headers)
-                    rates += [(name.encode(), value.encode()) for name, value in left.items()]
-                except HorocycleError as error:
-                    return await respond(error)(scope, receive, named)
-            for route, handler in self._hot:
-                found = route.path_regex.match(scope["path"])
-                if found and scope["method"] in (route.methods or ()):  # HEAD is among them where GET is
-                    scope["path_params"], scope["route"] = found.groupdict(), route
-                    return await handler(scope, receive, named)
+            try:
+                self._door.check(scope["method"], scope["path"], headers)
+                if self._keys:
+                    rates = await self._admitted(scope, headers)
+            except HorocycleError as error:
+                return await respond(error)(scope, receive, named)
             if scope["method"] == "HEAD" and not scope["path"].endswith("/events"):
                 scope = {**scope, "method": "GET"}  # the server leaves the body out
             await super().__call__(scope, receive, named)
@@ -134,18 +189,12 @@ class App(FastAPI):
                 return await send({"type": "websocket.close", "code": 1008, "reason": error.detail[:100]})
         await super().__call__(scope, receive, send)
 
-    async def _answer(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            body, extra = await handler(self.state.context, scope, receive)
-        except HorocycleError as error:
-            return await respond(error)(scope, receive, send)
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        headers += [(name.encode(), value.encode()) for name, value in extra.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        last = max(len(body) - 1, 0) // PIECE * PIECE
-        for at in range(0, last, PIECE):  # the rest waits until the client has taken it
-            await send({"type": "http.response.body", "body": body[at : at + PIECE], "more_body": True})
-        await send({"type": "http.response.body", "body": body[last:]})
+    # ------------------------------------------------------------------------------------- what all share
+
+    async def _admitted(self, scope: Scope, headers: Mapping[str, str]) -> Headers:
+        """By its key; headers that say what is left of its rates"""
+        left = await admit(self.state.context, scope, headers)
+        return [(name.lower().encode(), value.encode()) for name, value in left.items()]
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "none")
@@ -161,6 +210,11 @@ class App(FastAPI):
         if self._access_log:
             told = {"method": scope["method"], "path": scope["path"], "status": status, "ms": round(1000 * seconds, 3)}
             log.info("request", extra=told)
+
+
+def _problem(response: Response) -> Told:
+    headers = [pair for pair in response.raw_headers if pair[0] != b"content-length"]
+    return Told(response.status_code, headers, bytes(response.body))
 
 
 def shared(door: Door) -> dict[str, Any]:

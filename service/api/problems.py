@@ -108,5 +108,9 @@ async def handle(request: Request, error: Exception) -> Response:
 
 
 async def unexpected(request: Request, error: Exception) -> Response:
+    return failure(error)
+
+
+def failure(error: Exception) -> Response:
     """Whatever no one foresaw. A script of the store that crashed may have written before it did"""
     return respond(errors.OutcomeUnknown() if isinstance(error, RedisError) else errors.InternalError())

@@ -13,6 +13,7 @@ import shutil
 import sys
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -88,4 +89,5 @@ def _leave(path: Path, data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with suppress(BrokenPipeError, FileNotFoundError):  # whoever asked is gone, and the folder with it
+        main(Path(sys.argv[1]))

@@ -41,24 +41,19 @@ class Forker:
         begin = start.counters.observed
         _, data = await self._log.points(source, max(begin - spec.keep_points, 0), begin) if begin else (0, b"")
         fork = Fork(source.spec.id, at, begin, exact, str(id))
-        await self._queue.submit(spec.id)
+        await self._queue.submit(spec)
         return await self._store.open(forking.begun(start, spec, fork), rows.unpack(data, spec.dimension))
 
-    async def work(self) -> bool:
-        """Replay a fork that waits, if there is one"""
-        fork = await self._queue.claim()
-        if fork is None:
-            return False
+    async def work(self, fork: Waiting) -> None:
+        """Replay it to its end"""
         try:
             await self._replay(fork)
         except SessionGone:  # it was ended, which is how a fork is cancelled
             pass
         except UnknownSession:  # it is queued before it is opened
             if not fork.is_forgotten:
-                await self._queue.look_again(fork, SOON)
-                return True
+                return await self._queue.look_again(fork, SOON)
         await self._queue.done(fork)
-        return True
 
     async def _replay(self, fork: Waiting) -> None:
         loaded = await self._store.load(fork.session)

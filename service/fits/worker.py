@@ -9,6 +9,7 @@ With --follow it ends when its standard input does: it does not outlive who star
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import logging
 import os
@@ -21,18 +22,22 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
 from service.errors import FitFailed, HorocycleError, StoreUnavailable, described
-from service.fits.fork import Forker
 from service.fits.parent_watch import follow_stdin
 from service.fits.priority import stand_back
 from service.logs import configure
 from service.settings import Settings
 from service.store.connect import connect
+from service.store.connection import Connection
 from service.store.fit_queue import LEASE, FitQueue, Job
+from service.store.fork_queue import ForkQueue
+
+if TYPE_CHECKING:
+    from service.fits.fork import Forker
 
 log = logging.getLogger(__name__)
 #: Seconds between two looks into an empty queue, and between two signs of life.
@@ -43,24 +48,33 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THRE
 async def work(url: str, *, seconds: float, memory: int, deadline: float = 5.0) -> None:
     """Work on what there is, one fit at a time, until cancelled."""
     connection = connect(url, deadline=deadline)
-    fits, forks = FitQueue(connection), Forker(connection)
+    fits, forks, forker = FitQueue(connection), ForkQueue(connection), None
+    told = ""
     try:
         while True:
             try:
                 job = await fits.claim()
+                told = ""
                 if job is not None:
                     await _work_on(fits, job, seconds, memory)
                     continue
-                if await forks.work():
+                if (fork := await forks.claim()) is not None:
+                    forker = forker or _forker(connection)
+                    await forker.work(fork)
                     continue
-            except (
-                HorocycleError,
-                RedisError,
-            ) as error:  # the store is away, or full: what was claimed is taken up again
-                log.warning("fits and forks wait: %s", error)
+            except (HorocycleError, RedisError) as error:  # the store is away, or full: what was claimed is retried
+                if str(error) != told:  # once, not at every attempt
+                    log.warning("fits and forks wait: %s", error)
+                told = str(error)
             await asyncio.sleep(PAUSE)
     finally:
         await connection.close()
+
+
+def _forker(connection: Connection) -> Forker:
+    """Imported with the first fork, not before: the learners take seconds to load and 150 MB, which fits do not need"""
+    forker: Forker = importlib.import_module("service.fits.fork").Forker(connection)
+    return forker
 
 
 async def _work_on(fits: FitQueue, job: Job, seconds: float, memory: int) -> None:

@@ -17,6 +17,7 @@ weights, k the number of updates, reach = max sinh²(r/2) over the points seen, 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -39,6 +40,24 @@ _signs = types.Array(types.int8, 1, "C", readonly=True)
 _floats, _square, _flags = types.float64[::1], types.float64[:, ::1], types.boolean[::1]
 _f8, _i8, _yes = types.float64, types.int64, types.boolean
 _counts, _count_vector = types.int64[::1], types.Array(types.int64, 1, "C", readonly=True)
+
+
+def _load_numba() -> None:
+    """Have Numba load all it knows of NumPy, without the packages that it supports and no loop here uses
+
+    Matrix products are SciPy's, which whatever runs a loop would load for them: 20 MB, a quarter of a second. A None in
+    sys.modules is how Python is told that there is no such module.
+    """
+    unused = {"scipy.linalg.cython_blas", "cffi"} - sys.modules.keys()
+    sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]
+    try:
+        numba.core.registry.cpu_target.target_context.refresh()
+    finally:
+        for name in unused:
+            del sys.modules[name]
+
+
+_load_numba()
 
 
 def compiled(*signature: Any) -> Callable[[F], F]:
@@ -125,20 +144,20 @@ def perceptron(
 def _rank_one(U: Floats, x: Floats, n: int) -> float:
     """U ← the triangular U' with U'ᵀU' = UᵀU + x xᵀ, by Givens rotations on the leading n; x is used up.
 
-    Returns xᵀ(U'ᵀU')⁻¹x = 1 − det(UᵀU)/det(U'ᵀU') = 1 − Π 1/(1 + (x_j/U_jj)²), x_j as the rotations leave it.
+    Returns xᵀ(U'ᵀU')⁻¹x = 1 − det(UᵀU)/det(U'ᵀU') = 1 − Π (1 − sin²_j), summed so that nothing cancels.
     """
-    growth = 0.0
+    q = 0.0
     for j in range(n):
         length = math.hypot(U[j, j], x[j])
         if length > 0:
-            growth += math.log1p((x[j] / U[j, j]) ** 2)
             cos, sin = U[j, j] / length, x[j] / length
+            q += (1 - q) * sin * sin
             U[j, j] = length
             for i in range(j + 1, n):
                 upper = U[j, i]
                 U[j, i] = cos * upper + sin * x[i]
                 x[i] = cos * x[i] - sin * upper
-    return -math.expm1(-growth)
+    return q
 
 
 @compiled()

@@ -1,35 +1,17 @@
 /* Paints a scene on canvases that lie on each other: the ground with its regions, the points, the lines. */
 
 import { curve, segment } from "./ball.js";
-import { colour, isDark, striped, trace } from "./palette.js";
+import { colour, isDark, trace } from "./palette.js";
+import { follow, outline, whole } from "./paths.js";
+import { Regions } from "./regions.js";
 import { tiling } from "./tiling.js";
 
 const AGES = [0.3, 0.45, 0.65, 0.95]; // opacity, oldest first
 const FADING = 200; // points, from which on older ones are paler
 const FLASH = 900; // milliseconds
 const ARROWS = 60; // the newest moves are drawn
-const AFFORDED = 14; // milliseconds that the regions may take while they change; when they rest, a cell is a pixel
-
-const STRAIGHT = 4000; // disks
 
 const still = matchMedia("(prefers-reduced-motion: reduce)");
-
-/** A line, or an arc that leaves one by less than a tenth of a pixel: [unit normal, offset along it] */
-function straight(found) {
-  if (found.shape === "line") {
-    const size = Math.hypot(...found.normal);
-    return [found.normal.map((each) => each / size), -found.offset / size];
-  }
-  if (found.radius < STRAIGHT) return null;
-  const away = Math.hypot(...found.centre);
-  return [found.centre.map((each) => each / away), away - found.radius];
-}
-
-/** A class's tint as pixels: plain, of a stripe, of a border */
-function inked(k) {
-  const [r, g, b] = colour(k).match(/\w\w/g).map((each) => parseInt(each, 16)), alphas = isDark() ? [62, 130, 200] : [44, 100, 170];
-  return Object.assign(alphas.map((alpha) => ((alpha << 24) | (b << 16) | (g << 8) | r) >>> 0), { striped: striped(k) });
-}
 
 export class Painter {
   /** host: an element with three canvases; small: a thumbnail, without rulers and flashes */
@@ -44,9 +26,8 @@ export class Painter {
     this.small = small;
     this.sprites = new Map();
     this.flashes = [];
-    this.tint = document.createElement("canvas");
+    this.regions = new Regions();
     this.tileset = document.createElement("canvas");
-    this.cost = 2e-4; // milliseconds a cell of the regions takes
     this.resize();
   }
 
@@ -102,7 +83,7 @@ export class Painter {
     context.fill();
     context.clip();
     if (drawn.boundary || (drawn.form && drawn.kind === "one")) this.halves(context, drawn.form);
-    else if (drawn.classAt) this.regions(context, drawn.classAt, resting);
+    else if (drawn.classAt) this.regions.draw(context, drawn.classAt, this, resting);
     if (drawn.threshold && drawn.geodesic) this.hatched(context, drawn);
     if (!this.small) this.tiles(context, drawn.view);
     context.restore();
@@ -141,7 +122,7 @@ export class Painter {
       context.fillStyle = colour(q[3] >= 0 ? 1 : 0);
       context.fill(all);
     } else {
-      this.outline(side, found);
+      outline(side, found, this);
       const inside = found.shape === "circle" ? (q[0] < 0 ? 1 : 0) : 1; // the class within; of a line, where ⟨b,x⟩ > 0
       context.fillStyle = colour(inside);
       context.fill(side);
@@ -152,68 +133,12 @@ export class Painter {
     context.globalAlpha = 1;
   }
 
-  /** A circle; or of a line the half plane that its normal points to */
-  outline(path, found) {
-    const line = straight(found);
-    if (!line) return path.arc(...this.at(found.centre), found.radius * this.radius, 0, 2 * Math.PI);
-    const [n, off] = line;
-    const corner = (along, out) => this.at([(off + out) * n[0] - along * n[1], (off + out) * n[1] + along * n[0]]);
-    path.moveTo(...corner(-3, 0));
-    for (const [along, out] of [[3, 0], [3, 3], [-3, 3]]) path.lineTo(...corner(along, out));
-    path.closePath();
-  }
-
-  /** Which class each cell is. Blocks whose corners agree are taken as a whole: small ones when resting */
-  regions(context, classAt, resting) {
-    const finest = Math.round(this.side * Math.min(this.ratio, 1.5)), begun = performance.now();
-    const cells = resting ? finest : Math.max(180, Math.min(finest, Math.floor(Math.sqrt(AFFORDED / this.cost))));
-    const found = this.decided(classAt, cells, resting ? 3 : 8);
-    const image = new ImageData(cells, cells), pixels = new Uint32Array(image.data.buffer), inks = new Map();
-    for (let j = 0, cell = 0; j < cells; j++) {
-      for (let i = 0; i < cells; i++, cell++) {
-        const k = found[cell];
-        if (k < 0) continue;
-        let ink = inks.get(k);
-        if (!ink) inks.set(k, (ink = inked(k)));
-        const right = found[cell + 1], below = found[cell + cells];
-        const border = (right >= 0 && right !== k && i + 1 < cells) || (below >= 0 && below !== k);
-        pixels[cell] = ink[border ? 2 : ink.striped && (i + j) % 9 < 3 ? 1 : 0];
-      }
-    }
-    if (!resting) this.cost = (performance.now() - begun + 0.01) / (cells * cells);
-    this.tint.width = this.tint.height = cells;
-    this.tint.getContext("2d").putImageData(image, 0, 0);
-    context.imageSmoothingQuality = "high";
-    context.drawImage(this.tint, 0, 0, this.side, this.side);
-  }
-
-  decided(classAt, cells, block) {
-    const found = new Int16Array(cells * cells).fill(-1), corners = Math.ceil(cells / block) + 1;
-    const unit = this.side / cells / this.radius, middle = this.side / 2 / this.radius;
-    const at = (i, j) => {
-      const x = (i + 0.5) * unit - middle, y = middle - (j + 0.5) * unit;
-      return x * x + y * y < 0.9999 ? classAt(x, y) : -1;
-    };
-    const coarse = new Int16Array(corners * corners);
-    for (let j = 0; j < corners; j++) for (let i = 0; i < corners; i++) coarse[j * corners + i] = at(i * block, j * block);
-    for (let j = 0; j + 1 < corners; j++) {
-      for (let i = 0; i + 1 < corners; i++) {
-        const c = j * corners + i, k = coarse[c];
-        const whole = k >= 0 && k === coarse[c + 1] && k === coarse[c + corners] && k === coarse[c + corners + 1];
-        for (let y = j * block; y < Math.min((j + 1) * block, cells); y++) {
-          for (let x = i * block; x < Math.min((i + 1) * block, cells); x++) found[y * cells + x] = whole ? k : at(x, y);
-        }
-      }
-    }
-    return found;
-  }
-
   /** Between the geodesic through p and the threshold: no rational agent is seen there */
   hatched(context, drawn) {
     const between = new Path2D();
     drawn.threshold.forEach((x, i) => (i ? between.lineTo(...this.at(x)) : between.moveTo(...this.at(x))));
     const first = drawn.threshold[0], last = drawn.threshold[drawn.threshold.length - 1];
-    this.follow(between, drawn.geodesic, last, first);
+    follow(between, drawn.geodesic, last, first, this);
     between.closePath();
     context.save();
     context.clip(between);
@@ -227,16 +152,6 @@ export class Painter {
     }
     context.stroke();
     context.restore();
-  }
-
-  /** Along a geodesic's curve from one of its ideal points to the other, within the disk */
-  follow(path, found, from, to) {
-    if (straight(found)) return path.lineTo(...this.at(to));
-    const [x, y] = this.at(found.centre), [a, b] = [from, to].map((each) => this.at(each));
-    const begin = Math.atan2(a[1] - y, a[0] - x);
-    let turn = Math.atan2(b[1] - y, b[0] - x) - begin;
-    turn -= 2 * Math.PI * Math.round(turn / (2 * Math.PI)); // the short way: geodesics turn by less than π
-    path.arc(x, y, found.radius * this.radius, begin, begin + turn, turn < 0);
   }
 
   sprite(k, size) {
@@ -273,8 +188,8 @@ export class Painter {
       const size = Math.round(4 * largest * (0.38 + 0.62 * (1 - x * x - y * y))) / 4;
       const mark = this.sprite(row.label, Math.max(size, 0.75)), [px, py] = this.at([x, y]);
       context.globalAlpha = AGES[AGES.length - slices + Math.floor((slices * i) / n)];
-      const whole = (at) => Math.round((at - mark.half) * this.ratio) / this.ratio; // a copy of pixels is soon made
-      context.drawImage(mark, whole(px), whole(py), 2 * mark.half, 2 * mark.half);
+      const pixel = (at) => Math.round((at - mark.half) * this.ratio) / this.ratio; // a copy of pixels is soon made
+      context.drawImage(mark, pixel(px), pixel(py), 2 * mark.half, 2 * mark.half);
     }
     context.globalAlpha = 1;
   }
@@ -306,13 +221,8 @@ export class Painter {
 
   stroke(context, found, width, dash = [], alpha = 1) {
     if (!found) return;
-    const path = new Path2D(), line = straight(found);
-    if (!line) this.outline(path, found);
-    else {
-      const [n, off] = line;
-      path.moveTo(...this.at([off * n[0] - 3 * n[1], off * n[1] + 3 * n[0]]));
-      path.lineTo(...this.at([off * n[0] + 3 * n[1], off * n[1] - 3 * n[0]]));
-    }
+    const path = new Path2D();
+    whole(path, found, this);
     context.globalAlpha = alpha;
     context.lineWidth = width;
     context.setLineDash(dash);

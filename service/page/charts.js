@@ -1,6 +1,6 @@
 /* Small charts on Canvas 2D. A chart is a list of series over one axis of positions; labels stand at the lines' ends. */
 
-import { count } from "./api.js";
+import { count } from "./html.js";
 
 const LEFT = 44, RIGHT = 12, TOP = 10, BOTTOM = 20;
 const nice = (span, ticks) => {
@@ -132,7 +132,7 @@ export class Chart {
   }
 }
 
-/** A line without axes, y from 0 to 1 */
+/** A line without axes, y up to 1; of a single value its level, as a hair */
 export function spark(canvas, values, colour) {
   const ratio = Math.min(devicePixelRatio || 1, 2), width = canvas.clientWidth, height = canvas.clientHeight;
   canvas.width = Math.round(width * ratio);
@@ -140,15 +140,17 @@ export function spark(canvas, values, colour) {
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
   if (!values.length) return;
-  const low = Math.min(...values, 0.98) - 0.02, X = (i) => 2 + (i / Math.max(values.length - 1, 1)) * (width - 6), Y = (y) => height - 3 - ((y - low) / (1 - low)) * (height - 6);
-  context.strokeStyle = context.fillStyle = colour;
+  const low = Math.min(...values, 0.98) - 0.02, last = values.length - 1;
+  const X = (i) => (last ? 2 + (i / last) * (width - 6) : width - 4), Y = (y) => height - 3 - ((y - low) / (1 - low)) * (height - 6);
+  context.strokeStyle = context.fillStyle = last ? colour : ink("--hair");
   context.lineWidth = 1.5;
   context.lineJoin = "round";
   context.beginPath();
-  values.forEach((y, i) => (i ? context.lineTo(X(i), Y(y)) : context.moveTo(values.length > 1 ? X(i) : 2, Y(y))));
-  if (values.length === 1) context.lineTo(width - 4, Y(values[0]));
+  context.moveTo(2, Y(values[0]));
+  values.forEach((y, i) => context.lineTo(X(i), Y(y)));
   context.stroke();
   context.beginPath();
-  context.arc(values.length > 1 ? X(values.length - 1) : width - 4, Y(values[values.length - 1]), 2.5, 0, 2 * Math.PI);
+  context.arc(X(last), Y(values[last]), 2.5, 0, 2 * Math.PI);
+  context.fillStyle = colour;
   context.fill();
 }

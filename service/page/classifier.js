@@ -138,11 +138,11 @@ const diagonal = (variances) => ({
 /** The plurality of the members' weights; ties go to the heaviest. One that has learned nothing yet says what a score of 0 says */
 function vote(model, frame) {
   const K = model.labels.length, first = () => () => (K === 2 ? 1 : 0);
-  const found = model.members.map((each) => ({ weight: each.weight, ...classifier(each, frame) }));
+  const found = model.members.map((each) => ({ weight: each.weight, algorithm: each.algorithm, ...classifier(each, frame) }));
   if (!found.some((each) => each.decider)) return { kind: "cold", forms: [], decider: null };
   const members = found.map((each) => ({ ...each, decider: each.decider ?? first }));
   const ruler = members.find((each) => each.weight > 0.5); // what it says is what is said
-  if (ruler) return { kind: "many", forms: [], decider: ruler.decider };
+  if (ruler) return { ...ruler, kind: ruler.kind === "cold" ? "many" : ruler.kind, ruler: ruler.algorithm };
   const decider = (a) => {
     const deciders = members.map((each) => each.decider(a)), shares = new Float64Array(K);
     return (x, y) => {

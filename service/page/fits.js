@@ -1,80 +1,52 @@
-/* Fits: the list, and one of them drawn over the disk. A fit answers `predict?model=…`; its boundary is found from that:
-   sinh of a signed distance is linear in h = (1+‖x‖², 2x)/(1−‖x‖²), a softmax's score in (h, 1). Four numbers say it all. */
+/* The fits of a session: a list, and buttons that draw one over the disk or promote it. */
 
-import { count, element, get, percent, post } from "./api.js";
-import { distance, dot } from "./ball.js";
+import { Problem, get, post } from "./api.js";
+import { dot } from "./ball.js";
+import { element, percent, plural } from "./html.js";
+import { overlay } from "./overlay.js";
+import { throttled } from "./throttle.js";
 
-/** The form of a fit's boundary, for two labels in the plane; the positions of its support vectors among the points */
-export async function overlay(base, fit, session, rows) {
-  const root = Math.sqrt(session.curvature), unit = probes();
-  const asked = [...unit.map((x) => x.map((each) => each / root)), ...rows.map((row) => row.x.map((each) => each / root))];
-  const { scores } = await post(`${base}/predict?model=${encodeURIComponent(fit.id)}`, { points: asked });
-  const raw = fit.kind === "softmax" || ["hyperboloid", "hemisphere"].includes(fit.features);
-  const form = await fitted(unit, scores.slice(0, unit.length).map((s) => (raw ? s : Math.sinh(root * s))));
-  return { form, support: support(fit, session, rows, scores.slice(unit.length), root) };
-}
-
-/** Points of the disk that four functions can be told apart on */
-const probes = () => Array.from({ length: 24 }, (_, i) => [0.15 + 0.03 * (i % 12), i * 2.4].map((each, j, polar) => polar[0] * (j ? Math.sin : Math.cos)(polar[1])));
-
-/** Least squares: value = n₀h₀ + ⟨n,h_s⟩ + m, times 1−‖x‖² a form */
-function fitted(points, values) {
-  const F = points.map(([x, y]) => {
-    const below = 1 - x * x - y * y;
-    return [(2 - below) / below, (2 * x) / below, (2 * y) / below, 1];
-  });
-  const A = [0, 1, 2, 3].map((i) => [...[0, 1, 2, 3].map((j) => F.reduce((sum, f) => sum + f[i] * f[j], 0)), F.reduce((sum, f, n) => sum + f[i] * values[n], 0)]);
-  for (let i = 0; i < 4; i++) {
-    const best = [...A.keys()].slice(i).reduce((x, y) => (Math.abs(A[y][i]) > Math.abs(A[x][i]) ? y : x));
-    [A[i], A[best]] = [A[best], A[i]];
-    for (let j = 0; j < 4; j++) if (j !== i) A[j] = A[j].map((each, k) => each - (A[j][i] / A[i][i]) * A[i][k]);
-  }
-  const [time, x, y, off] = A.map((row, i) => row[4] / row[i]);
-  return [time - off, x, y, time + off];
-}
-
-/** Those n points with the smallest y·⟨w,f⟩, n being how many support vectors the fit has: all others are beyond its margin */
-function support(fit, session, rows, scores, root) {
-  if (!fit.support_vectors || fit.support_vectors.length !== 1) return new Set();
-  const p = fit.references?.[0]?.map((each) => each * root);
-  const margins = rows.map((row, i) => {
-    let f = fit.features === "hyperboloid" || fit.features === "hemisphere" ? scores[i] : Math.sinh(root * scores[i]);
-    if (fit.features === "tangent") {
-      const r = distance(p, row.x);
-      f *= r > 0 ? r / Math.sinh(r) : 1;
-    }
-    return [row.label === 1 ? f : -f, row.position];
-  });
-  margins.sort((x, y) => x[0] - y[0]);
-  return new Set(margins.slice(0, fit.support_vectors[0]).map((each) => each[1]));
-}
+const LISTED = 6, AGAIN = 700, PAUSE = 250; // milliseconds
+const OPEN = ["queued", "running"];
 
 const told = (fit) =>
   [
-    fit.points != null && `${count(fit.points)} points`,
+    fit.points != null && plural(fit.points, "point"),
     fit.training_accuracy != null && `${percent(fit.training_accuracy)} of them right`,
-    fit.support_vectors && `${count(dot(fit.support_vectors, fit.support_vectors.map(() => 1)))} support vectors`,
+    fit.support_vectors && plural(dot(fit.support_vectors, fit.support_vectors.map(() => 1)), "support vector"),
     fit.certificate && `duality gap ${fit.certificate.gap.toExponential(0)}`,
   ].filter(Boolean).join(" · ");
 
-/** draw(fit | null): shown or hidden; `shown` is the id of the one that is */
-export function listed(place, fits, { base, shown, draw, drawable, failed }) {
-  place.replaceChildren(...fits.slice(0, 6).map((fit) => {
+export class Fits {
+  /** changed(): another fit is drawn over the scene, or none */
+  constructor(place, feed, changed) {
+    Object.assign(this, { place, feed, changed, fits: [], shown: null });
+    this.load = throttled(() => this.list(), PAUSE);
+  }
+
+  async list() {
+    this.fits = (await get(`${this.feed.base}/fits`)).fits;
+    this.show();
+    if (this.fits.some((fit) => OPEN.includes(fit.status))) setTimeout(this.load, AGAIN);
+  }
+
+  show() {
+    const none = element("p", { class: "soft", text: "None yet. A fit is a batch classifier with a proof of its optimum; it can take over the stream." });
+    this.place.replaceChildren(...(this.fits.length ? this.fits.slice(0, LISTED).map((fit) => this.row(fit)) : [none]));
+  }
+
+  row(fit) {
     const title = [fit.kind, fit.kind === "svm" && fit.margin, fit.features].filter(Boolean).join(", ");
-    const buttons = element("div", { class: "buttons" });
-    if (fit.status === "done" && drawable) {
-      const on = fit.id === shown;
-      buttons.append(element("button", { class: "plain", type: "button", text: on ? "Hide" : "Draw", "aria-pressed": String(on), onclick: () => draw(on ? null : fit) }));
+    const buttons = element("div", { class: "buttons" }), { session } = this.feed;
+    if (fit.status === "done" && session.dimension === 2 && session.labels.length === 2) {
+      const on = fit.id === this.shown;
+      buttons.append(element("button", { class: "plain", type: "button", text: on ? "Hide" : "Draw", "aria-pressed": String(on), onclick: () => this.attempt(() => this.draw(on ? null : fit)) }));
     }
     if (fit.status === "done") {
       const button = element("button", { class: "plain", type: "button", text: "Promote", title: "Start the online learner from this fit" });
       button.onclick = async () => {
         button.disabled = true;
-        try {
-          await post(`${base}/promote`, { fit: fit.id });
-        } catch (error) {
-          failed(error);
-        }
+        await this.attempt(() => post(`${this.feed.base}/promote`, { fit: fit.id }));
         button.disabled = false;
       };
       buttons.append(button);
@@ -83,8 +55,30 @@ export function listed(place, fits, { base, shown, draw, drawable, failed }) {
     if (fit.status === "running") row.append(element("progress", { max: 1, value: fit.progress, "aria-label": `progress of the ${fit.kind}` }));
     row.append(element("p", { class: "soft", text: fit.failure ? fit.failure.detail : told(fit) }));
     return row;
-  }));
-  if (!fits.length) place.append(element("p", { class: "soft", text: "None yet. A fit is a batch classifier with a proof of its optimum; it can take over the stream." }));
-}
+  }
 
-export const list = async (base) => (await get(`${base}/fits`)).fits;
+  async draw(fit) {
+    const { base, session, scene } = this.feed;
+    this.shown = fit?.id ?? null;
+    scene.fit = fit ? await overlay(base, fit, session, scene.points.rows) : null;
+    this.changed();
+    this.show();
+  }
+
+  /** A fit of the retained points, with the service's own defaults */
+  ask() {
+    return this.attempt(async () => {
+      await post(`${this.feed.base}/fits`, {});
+      this.load();
+    });
+  }
+
+  async attempt(work) {
+    try {
+      await work();
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      this.place.prepend(element("p", { class: "said", role: "alert", text: error.message }));
+    }
+  }
+}

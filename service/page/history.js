@@ -10,6 +10,10 @@ export class Samples {
     this.list = [];
   }
 
+  clear() {
+    this.list = [];
+  }
+
   push(sample) {
     const last = this.list[this.list.length - 1];
     if (last && sample[0] < last[0]) return;
@@ -57,6 +61,10 @@ export class History {
       const { low, high } = (sample[3] ??= errorRate(sample[0], sample[1]));
       return [sample[0], 1 - high, 1 - low];
     });
+  }
+
+  get mistakes() {
+    return this.counts.list.map(([t, S]) => [t, S]);
   }
 
   get updates() {

@@ -24,7 +24,8 @@ import uvicorn
 from service import telemetry
 from service.errors import LaunchError, ServerFailed
 from service.logs import configure
-from service.process.http_protocol import GRACE, KEEP_ALIVE, BoundedHttp, Messages, raise_file_limit
+from service.process.direct_http import DirectHttp
+from service.process.http_protocol import GRACE, KEEP_ALIVE, Messages, raise_file_limit
 from service.process.private_store import EmbeddedServer
 from service.process.store_format import connect, require_format
 from service.process.workers import Workers, run_alone
@@ -160,7 +161,7 @@ def _config(settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         "service.process.worker:app",
         factory=True,
-        http=BoundedHttp,
+        http=DirectHttp,
         workers=settings.workers,
         log_config=None,
         log_level="warning",

@@ -20,15 +20,15 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from multiprocessing.connection import wait
 from types import FrameType
-from typing import Any
-
-from starlette.types import ASGIApp, Lifespan
+from typing import TYPE_CHECKING, Any
 
 from service import telemetry
-from service.app import create_app
 from service.logs import configure
 from service.process.http_protocol import BoundedHttp, Limits, below_file_limit
 from service.settings import Settings
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Lifespan
 
 PUBLISH = 1.0  # seconds between two publications of a worker's metrics
 #: Options of glibc's mallopt, from malloc.h
@@ -46,14 +46,17 @@ def app() -> ASGIApp:
     BoundedHttp.limits = Limits(cap, settings.header_seconds, settings.body_seconds)
     if threading.current_thread() is threading.main_thread():
         _drain_on_signal()
-    make = partial(create_app, settings)
+    gc.disable()  # an import makes objects to keep: to look among them for garbage would take a tenth of its time
+    make = partial(importlib.import_module("service.app").create_app, settings)
     tracing = importlib.import_module("service.process.tracing") if settings.otel else None  # an optional dependency
     found, served = (made := make(), made) if tracing is None else tracing.traced(make)
     if telemetry.FOLDER in os.environ:
         found.router.lifespan_context = _publishing(found.router.lifespan_context)
     gc.collect()
     gc.freeze()  # exclude start-up objects from later collections
-    return served
+    gc.enable()
+    application: ASGIApp = served
+    return application
 
 
 def _drain_on_signal() -> None:

@@ -29,6 +29,7 @@ class Population:
     step: int  # points that come together
     pause: float  # seconds between two steps
     draw: Draw
+    margin: float | None = None  # that its true points have in the coordinates of its learner, where that is known
 
 
 def agents(rng: np.random.Generator, first: int, n: int, model: Mapping[str, Any]) -> Batch:
@@ -89,6 +90,7 @@ POPULATIONS = {
         step=1,
         pause=0.06,
         draw=agents,
+        margin=0.08,  # r sinh(0.35)/sinh(r), which falls with r, at the furthest: r = 3.37
     ),
     "taxonomy": Population(
         title="A taxonomy",

@@ -11,8 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
+from service.sessions.frozen import frozen
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 from service.sessions.tally import Confusion, Tally
@@ -57,7 +58,7 @@ class EntryId(NamedTuple):
 NO_ENTRY = EntryId()
 
 
-@dataclass(frozen=True)
+@frozen
 class Counters:
     observed: int = 0
     mistakes: int = 0
@@ -86,7 +87,7 @@ class Producer(NamedTuple):
     used: int  # when it last sent anything, in seconds
 
 
-@dataclass(frozen=True)
+@frozen
 class Loaded:
     """A session at a revision."""
 
@@ -104,6 +105,7 @@ class Loaded:
     learner_bytes: int = 0  # of it
     checkpoints: tuple[EntryId, ...] = ()  # entries that carry a checkpoint, oldest first
     producers: Mapping[str, Producer] = field(default_factory=dict)
+    sealed: bool = True  # whether its stored fields have checksums: those of an older version have not
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class Matched:
     first: int = 0  # the place of its first point in the entry
 
 
-@dataclass(frozen=True)
+@frozen
 class Entry:
     """What one commit adds to the log."""
 
@@ -161,7 +163,7 @@ class Entry:
         return self.counters.observed - self.points
 
 
-@dataclass(frozen=True)
+@frozen
 class Change:
     """All that one commit writes: the session after it, the entry, and what belongs to its requests."""
 
@@ -180,8 +182,27 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class SavedFit:
+    """A fit that has ended, for a snapshot"""
+
+    ENDED: ClassVar = ("done", "failed", "cancelled")
+    INSTANTS: ClassVar = ("created", "started", "finished")  # in milliseconds, or none
+    NUMBERS: ClassVar = (*INSTANTS, "attempts", "progress")
+    TOLD: ClassVar = ("report", "failure")
+
+    id: str
+    status: str
+    asked: Mapping[str, Any]  # its fields, each with its value
+    fingerprint: bytes  # of the request that asked for it
+    numbers: Mapping[str, Any]
+    told: Mapping[str, Any]
+    model: bytes = b""  # the packed classifier
+
+
+@dataclass(frozen=True)
 class Kept:
     """A whole session, for a snapshot"""
 
     loaded: Loaded
     batch: Batch  # the retained points
+    fits: tuple[SavedFit, ...] = ()

@@ -6,17 +6,17 @@ This is the one place where rows are encoded and decoded: bodies, the log, snaps
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.geometry import Array
+from service.sessions.frozen import frozen
 
 Indices = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@frozen
 class Batch:
     """Labelled points, checked: coordinates in the session's ball, labels as class indices."""
 

@@ -10,13 +10,19 @@ The state, a hash:
     checkpoints             ids of the entries that carry one
     producer:<name>         "seq connection used": how far a producer of numbered messages has come
     answers, recent, blocks kept by lua/commit.lua
+    check                   "revision entries answers/recent" again: what Lua counts with, written twice
+
+Every other field but the learner, which has its own, ends with a checksum that knows the field's name. A session
+without `check` was stored before there were any; its next commit writes all fields anew.
 
 An entry of the log:
     kind, commit, head      what it is, the commit's id, the head after it
     points                  how many points were learned
     rows, predicted, truth  they: all of them, or the first SAMPLE if the rest is in a block
     matched, alarms, jumps, replaced, spec, fit, status, checkpoint   where there is one
-    blocks                  which of rows, replaced, checkpoint are in `blocks`, under the name <commit><part>
+    blocks, sums            which of rows, replaced, checkpoint are in `blocks`, under the name <commit><part>; their
+                            checksums
+    check                   a checksum of all fields before it
 """
 
 from __future__ import annotations
@@ -24,10 +30,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha1
 from typing import Any
+from zlib import crc32
 
 import numpy as np
+from hiredis import pack_command
 from numpy.typing import NDArray
+from xxhash import xxh3_64_digest
 
 from service.errors import StateCorrupt
 from service.learners import decode, encode
@@ -54,37 +64,94 @@ Field = str | bytes | int
 #: Parts of an entry that are larger go into a block: Lua would copy them. So do points that would stay for long after
 #: they are no longer retained, because the newest 64 entries stay in any case.
 LARGE, SMALL, ENTRIES = 64 << 10, 4 << 10, 64
-LISTED = ("spec", "head", "fork")
+LISTED = ("spec", "head", "fork", "check")
+#: Names that a state or an entry may have: any other one is a damaged name.
+SEALED = {b"head", b"spec", b"opened", b"fork", b"tally", b"log"}
+STATE = {b"revision", b"entries", b"learner", b"learner_at", b"checkpoints", b"answers", b"recent", b"blocks", b"check"}
+ENTRY = {
+    b"kind",
+    b"commit",
+    b"head",
+    b"points",
+    b"rows",
+    b"predicted",
+    b"truth",
+    b"matched",
+    b"alarms",
+    b"replaced",
+} | {*(b"learner", b"spec", b"fit", b"status", b"checkpoint", b"blocks", b"sums", b"check")}
+
+
+# ------------------------------------------------------------------------------------------------------- checksums
+
+
+def seal(name: str, data: str | bytes) -> bytes:
+    """The bytes and 8 of xxh3 over them, whose seed is the name they are kept under"""
+    if isinstance(data, str):
+        data = data.encode()
+    return data + xxh3_64_digest(data, seed=crc32(name.encode()))
+
+
+def unseal(name: str, sealed: bytes) -> bytes:
+    data = sealed[:-8]
+    if len(sealed) < 8 or sealed[-8:] != xxh3_64_digest(data, seed=crc32(name.encode())):
+        raise StateCorrupt(f"the checksum does not match: {name!r} of the stored session is damaged")
+    return data
+
+
+def checked_counts(revision: Any, entries: Any, answers: str = "", recent: str = "") -> str:
+    """As lua/log.lua writes it"""
+    return f"{revision} {entries} {answers}/{recent}"
+
+
+def _unsealed(fields: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    """The fields of a state without their checksums, if these match"""
+    sealed = {name for name in fields if name in SEALED or _is_row(name) or name[:9] == b"producer:"}
+    if strange := fields.keys() - sealed - STATE:
+        raise StateCorrupt(f"the stored session has strange fields: {sorted(strange)[0][:50]!r}")
+    if b"check" not in fields:
+        return fields
+    counted = [fields.get(name, b"").decode() for name in (b"revision", b"entries", b"answers", b"recent")]
+    if fields[b"check"].decode() != checked_counts(*counted):
+        raise StateCorrupt("the counts of the stored session are damaged")
+    return {name: unseal(name.decode(), value) if name in sealed else value for name, value in fields.items()}
 
 
 # ------------------------------------------------------------------------------------------------------- the state
 
 
 def state_fields(before: Loaded | None, after: Loaded, learner: bytes | None) -> list[Field]:
-    """What a commit changes of the state's hash, flat; all of it if there was none before"""
-    counted, fields = after.tally, list[Field](("head", head(after.counters, after.status)))
+    """What a commit changes of the state's hash, flat; all of it if there was none before, or none with checksums"""
+    if before is not None and not before.sealed:
+        before = None
+    counted = after.tally
+    changed: list[tuple[str, str | bytes]] = [("head", head(after.counters, after.status) + " ")]
     if before is None or counted is not before.tally:
-        fields += ("tally", counted.pack())
+        changed.append(("tally", counted.pack()))
     if len(counted.log) and (before is None or counted.log is not before.tally.log):
-        fields += ("log", counted.pack_log())
+        changed.append(("log", counted.pack_log()))
     known = {} if before is None else before.confusion.rows
-    for i, row in after.confusion.rows.items():
-        if row is not known.get(i):
-            fields += (f"c{i}", pack_row(row))
+    changed += [(f"c{i}", pack_row(row)) for i, row in after.confusion.rows.items() if row is not known.get(i)]
     if before is None or after.spec is not before.spec:
-        fields += ("spec", spec_to_json(after.spec))
+        changed.append(("spec", spec_to_json(after.spec)))
     if after.opened is not None and (before is None or before.opened is None):
-        fields += ("opened", spec_to_json(after.opened))
+        changed.append(("opened", spec_to_json(after.opened)))
     if after.fork is not None and (before is None or after.fork is not before.fork):
-        fields += ("fork", json.dumps(asdict(after.fork)))
-    if learner is not None:
-        fields += ("learner", learner)
+        changed.append(("fork", json.dumps(asdict(after.fork))))
     if before is None or after.producers is not before.producers:
         since = {} if before is None else before.producers
-        for name, producer in after.producers.items():
-            if producer is not since.get(name):
-                fields += (f"producer:{name}", f"{producer.seq} {producer.connection} {producer.used}")
-    return fields
+        changed += [
+            (f"producer:{name}", f"{producer.seq} {producer.connection} {producer.used}")
+            for name, producer in after.producers.items()
+            if producer is not since.get(name)
+        ]
+    plain = [(name, data if isinstance(data, bytes) else data.encode()) for name, data in changed]
+    fields: list[Field] = ["learner", learner] if learner is not None else []
+    return fields + [
+        part
+        for name, data in plain
+        for part in (name, data + xxh3_64_digest(data, seed=crc32(name.encode())))  # as seal()
+    ]
 
 
 def head(counters: Counters, status: str) -> str:
@@ -99,6 +166,7 @@ def read_head(data: bytes) -> tuple[Counters, str]:
 def read_state(fields: Mapping[bytes, bytes]) -> Loaded:
     """The session; its learner as it was stored, `learner_at` that entry"""
     try:
+        sealed, fields = b"check" in fields, _unsealed(fields)
         counters, status = read_head(fields[b"head"])
         cells = {int(name[1:]): unpack_row(row) for name, row in fields.items() if _is_row(name)}
         opened, newest = fields.get(b"opened"), EntryId(counters.observed, int(fields[b"entries"]))
@@ -121,15 +189,18 @@ def read_state(fields: Mapping[bytes, bytes]) -> Loaded:
                 for name in fields
                 if name[:9] == b"producer:"
             },
+            sealed,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise StateCorrupt("the stored session is damaged") from error
 
 
 def read_listed(values: Sequence[bytes | None]) -> Listed:
-    spec, text, fork = values
+    spec, text, fork, check = values
     if spec is None or text is None:
         raise ValueError("a session without a spec")
+    if check is not None:
+        spec, text, fork = unseal("spec", spec), unseal("head", text), None if fork is None else unseal("fork", fork)
     return Listed(spec_from_json(spec), *read_head(text), _fork(fork))
 
 
@@ -185,7 +256,8 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
     if entry.checkpoint:
         _write_part("checkpoint", "checkpoint", entry.checkpoint, fields, parts)
     if parts:
-        fields += ("blocks", " ".join(parts))
+        fields += ("blocks", " ".join(parts), "sums", b"".join(map(xxh3_64_digest, parts.values())))
+    fields += ("check", xxh3_64_digest(pack_command((*fields,))))  # type: ignore[arg-type]
     return Written(fields, {commit_id + part: data for part, data in parts.items()})
 
 
@@ -216,20 +288,39 @@ class Record:
         commit, named = self.fields.get(b"commit", b"").decode(), self.fields.get(b"blocks", b"").decode().split()
         return [commit + part for part in named if not parts or part in parts]
 
+    def block(self, part: str, blocks: Mapping[str, bytes]) -> bytes | None:
+        """That one of its blocks; None: it is not kept any more"""
+        data, sums = blocks.get(self.blocks(part)[0]), self.fields.get(b"sums", b"")
+        place = 8 * self.fields[b"blocks"].decode().split().index(part)
+        if data is not None and sums and xxh3_64_digest(data) != sums[place : place + 8]:
+            raise StateCorrupt(f"the checksum does not match: a block of entry {self.id} of the log is damaged")
+        return data
+
 
 def read_record(reply: Any) -> Record:
     id, flat = reply
     try:
-        return Record(EntryId.parse(id.decode()), dict(zip(flat[::2], flat[1::2], strict=True)))
+        record = Record(EntryId.parse(id.decode()), dict(zip(flat[::2], flat[1::2], strict=True)))
     except ValueError as error:
         raise StateCorrupt(f"an entry of the log is damaged: {id[:50]!r} is no id of one") from error
+    if b"check" in record.fields:
+        observed, check = (
+            record.fields.get(b"head", b"").partition(b" ")[0],
+            xxh3_64_digest(pack_command((*flat[:-2],))),
+        )
+        if len(flat[-1]) == 40:  # of a fit's status: SHA-1, which Redis offers to Lua
+            check = sha1(b"\0".join(flat[:-2]), usedforsecurity=False).hexdigest().encode()
+        if flat[-2:] != [b"check", check] or observed != b"%d" % record.id.observed:
+            raise StateCorrupt(f"the checksum does not match: entry {record.id} of the log is damaged")
+    elif not record.fields.keys() <= ENTRY:
+        raise StateCorrupt(f"entry {record.id} of the log is damaged: it has a strange field")
+    return record
 
 
 def record_rows(record: Record, spec: Spec, blocks: Mapping[str, bytes]) -> bytes | None:
     """The packed rows of an entry; None: it has points, and they are not kept"""
     size = record.points * rows.row_bytes(spec.dimension)
-    names = record.blocks("rows")
-    data = blocks.get(names[0]) if names else record.fields.get(b"rows", b"")
+    data = record.block("rows", blocks) if record.blocks("rows") else record.fields.get(b"rows", b"")
     return data[:size] if data is not None and len(data) >= size else None
 
 
@@ -240,7 +331,8 @@ def read_entry(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None = 
         counters, status = read_head(fields[b"head"])
         learners = _part(record, "replaced", b"learner", blocks) if b"replaced" in fields else None
         replaced = () if learners is None else _replaced(json.loads(fields[b"replaced"]), learners)
-        batch, predicted = _points(record, spec, blocks)
+        with np.errstate(invalid="raise"):  # a class index that is no number
+            batch, predicted = _points(record, spec, blocks)
         return Entry(
             record.kind,
             counters,
@@ -257,7 +349,7 @@ def read_entry(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None = 
             _part(record, "checkpoint", b"checkpoint", blocks) or b"",
             int(fields.get(b"jumps", 0)),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, FloatingPointError) as error:
         raise StateCorrupt(f"entry {record.id} of the log is damaged") from error
 
 
@@ -273,11 +365,11 @@ def _points(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None) -> t
     if b"rows" not in record.fields:
         return None, None
     n, d, fields = record.points, spec.dimension, record.fields
-    if names := record.blocks("rows"):
+    if record.blocks("rows"):
         if blocks is not None:
-            if names[0] not in blocks:
+            if (data := record.block("rows", blocks)) is None:
                 return None, None
-            data, middle = blocks[names[0]], n * rows.row_bytes(d)
+            middle = n * rows.row_bytes(d)
             end = len(data) - (n * 8 * d if b"truth" in fields else 0)
             truth = np.frombuffer(data[end:], dtype="<f8").reshape(-1, d) if b"truth" in fields else None
             batch = rows.unpack(data[:middle], d)
@@ -293,8 +385,8 @@ def _classes(data: bytes, n: int) -> NDArray[np.int64]:
 
 
 def _part(record: Record, part: str, field: bytes, blocks: Mapping[str, bytes] | None) -> bytes | None:
-    if names := record.blocks(part):
-        return None if blocks is None else blocks.get(names[0])
+    if record.blocks(part):
+        return None if blocks is None else record.block(part, blocks)
     return record.fields.get(field)
 
 

@@ -10,8 +10,8 @@ from service.store_url import parse
 ROUTED = {"cluster": Cluster, "sentinel": Sentinel}
 
 
-def connect(url: str, *, deadline: float = 5.0, replicas: int = 0) -> Connection:
+def connect(url: str, *, deadline: float = 5.0, wait_replicas: int = 0) -> Connection:
     several = parse(url)
-    found = Connection(url, deadline=deadline) if several is None else ROUTED[several.kind](several, deadline=deadline)
-    found.replicas = replicas
-    return found
+    if several is None:
+        return Connection(url, deadline=deadline, wait_replicas=wait_replicas)
+    return ROUTED[several.kind](several, deadline=deadline, wait_replicas=wait_replicas)

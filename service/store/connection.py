@@ -42,7 +42,7 @@ from redis.exceptions import (
 
 from service.errors import OutcomeUnknown, StoreFull, StoreReadOnly, StoreUnavailable
 from service.store import scripts
-from service.store.keys import epoch_key, ready_key, replicated_key, server_key
+from service.store.keys import epoch_key, mark_key, ready_key, server_key
 from service.store.scripts import Script
 
 CUT_OFF = (ConnectionError, TimeoutError, asyncio.TimeoutError, OSError)
@@ -61,6 +61,8 @@ WORDS: dict[type[RedisError], str] = {
 CRASHED = re.compile(r"(?:ERR )?(?:user_script|Error (?:compiling|running) script)")
 
 
+#: Seconds beyond the deadline that the store has to say that the replicas did not meet it.
+PATIENCE = 1.0
 #: Connections of one process beside the line.
 CONNECTIONS = 32
 #: Arguments from this size on are not copied into the command, but written beside it.
@@ -155,10 +157,8 @@ class Line(asyncio.Protocol):
 class Connection:
     """What the store, the fit queue and the followers of logs share"""
 
-    replicas = 0  # that must have a commit before it counts as stored
-
-    def __init__(self, url: str, *, deadline: float = 5.0) -> None:
-        self.deadline = deadline
+    def __init__(self, url: str, *, deadline: float = 5.0, wait_replicas: int = 0) -> None:
+        self.deadline, self.wait_replicas = deadline, wait_replicas
         self._pool = BlockingConnectionPool.from_url(
             url,
             max_connections=CONNECTIONS,
@@ -173,6 +173,7 @@ class Connection:
         self._has_line = self._address.keys() <= PLAIN and self._address.get("connection_class") is not SSLConnection
         self._line: Line | None = None
         self._connecting: asyncio.Task[Line] | None = None
+        self.generation = 0  # grows with every new line: another server may answer
         self.known_epoch: int | None = None  # None: another server may have answered since
 
     async def close(self) -> None:
@@ -238,7 +239,7 @@ class Connection:
         self, commands: Sequence[tuple[Any, ...]], *, lost: type[Exception] = StoreUnavailable
     ) -> list[Any]:
         """Commands in one round trip; the first that is refused is raised"""
-        if self.replicas and lost is OutcomeUnknown:
+        if self.wait_replicas and lost is OutcomeUnknown:
             return await self._replicated(commands)
         if not self._has_line:
             return await self._apart(commands, self.deadline, lost)
@@ -251,19 +252,18 @@ class Connection:
             raise self._cut_off(lost) from error
 
     async def _replicated(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Commands of a commit, and WAIT on the same connection, which is not the line: nobody waits behind it
+        """Acknowledged once so many replicas have it. Not over the line: whoever is behind it would wait along.
 
-        WAIT asks for what this connection wrote. A commit that is sent again writes nothing, and this connection may be
-        another: so a mark is written after it, and replicas that have the mark have the commit.
+        WAIT asks for what this connection wrote last. A commit that is sent again may write nothing, so something is
+        written in any case: beside the same session, for a millisecond.
         """
-        scripts = [command[3] for command in commands if command[0] in ("EVALSHA", "EVAL")]
-        key = scripts[0] if scripts else commands[0][1]
-        mark = ("SET", replicated_key(key), 1, "EX", 60)
-        wait = ("WAIT", self.replicas, round(1000 * self.deadline / 4))
-        *replies, _, having = await self._apart([*commands, mark, wait], self.deadline, OutcomeUnknown)
-        if having < self.replicas:
-            raise OutcomeUnknown(f"{having} of {self.replicas} replicas have it by now")
-        return replies
+        mark = [("SET", key, 1, "PX", 1)] if (key := mark_key(commands)) else []
+        wait = ("WAIT", self.wait_replicas, round(1000 * self.deadline))
+        asked = [*commands, *mark, wait]
+        replies = await self._apart(asked, self.deadline + PATIENCE, OutcomeUnknown)
+        if replies[-1] < self.wait_replicas:
+            raise OutcomeUnknown(f"{replies[-1]} of {self.wait_replicas} replicas have it by now")
+        return replies[: len(commands)]
 
     async def read(self, *command: Any, patience: float | None = None) -> Any:
         """A read that blocks or brings much, on a connection of its own"""
@@ -310,7 +310,7 @@ class Connection:
         except BaseException:
             line.close()
             raise
-        self._line, self.known_epoch = line, None  # this may be another server
+        self._line, self.known_epoch, self.generation = line, None, self.generation + 1  # this may be another server
         return line
 
     async def _apart(self, commands: Sequence[tuple[Any, ...]], patience: float, lost: type[Exception]) -> list[Any]:
@@ -325,6 +325,9 @@ class Connection:
             async with asyncio.timeout(patience):
                 await connection.send_packed_command([b"".join(map(pack_command, commands))])
                 return [await connection.read_response() for _ in commands]
+        except BusyLoadingError as error:  # for redis-py a lost connection, but it is an answer: nothing was run
+            await connection.disconnect()
+            raise _refusal(error) from error
         except CUT_OFF as error:
             await connection.disconnect()
             raise self._cut_off(lost) from error

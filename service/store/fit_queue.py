@@ -9,15 +9,17 @@ Why not a job queue from the shelf: docs/fits.md.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
+
+from xxhash import xxh32_digest
 
 from service.errors import (
     FitNotReady,
@@ -25,11 +27,16 @@ from service.errors import (
     OutcomeUnknown,
     RateLimited,
     SessionGone,
+    StateCorrupt,
+    StoreFull,
+    StoreReadOnly,
     StoreUnavailable,
     UnknownFit,
 )
+from service.sessions.records import SavedFit
 from service.store import scripts
 from service.store.connection import Connection
+from service.store.fit_codec import fit_fields, read_fits, sealed, unsealed
 from service.store.keys import (
     fit_models_key,
     fit_points_key,
@@ -86,11 +93,11 @@ class FitQueue:
         none is lost, then the fit itself."""
         name, pieces = secrets.token_hex(8), range(0, len(points), PIECE)
         for number, at in enumerate(pieces):
-            piece = (name, number, points[at : at + PIECE], ttl)
+            piece = (name, number, _sealed_piece(points[at : at + PIECE]), ttl)
             if not await self._connection.script(scripts.FIT_BRING, [state_key(sid), fit_points_key(sid)], *piece):
                 raise SessionGone(sid)
         await self._connection.call("ZADD", fit_queue_key(), time.time(), f"{sid} {fit}", lost=OutcomeUnknown)
-        arguments = (fit, fingerprint, json.dumps(recipe), KEEP_FITS, ttl, name, len(pieces))
+        arguments = (fit, fingerprint, sealed(recipe), KEEP_FITS, ttl, name, len(pieces))
         keys = [*_keys(sid), *session_keys(sid)]
         reply = await self._connection.script(scripts.FIT_OPEN, keys, *arguments, lost=OutcomeUnknown)
         if reply == FitReply.GONE:
@@ -114,6 +121,9 @@ class FitQueue:
         found = [each for each in await self.all(sid) if each["id"] == fit]
         if not found:
             raise UnknownFit(fit)
+        if found[0]["status"] in ("queued", "running"):  # the queue may have lost it: it may be on another server
+            with suppress(StoreUnavailable, StoreFull, StoreReadOnly):
+                await self._connection.call("ZADD", fit_queue_key(), "NX", time.time(), f"{sid} {fit}")
         return found[0]
 
     async def all(self, sid: str) -> list[dict[str, Any]]:
@@ -122,6 +132,14 @@ class FitQueue:
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         order = fields.get(b"order", b"").decode().split()
         return [_shown(fit, fields) for fit in reversed(order)]
+
+    async def saved(self, sid: str) -> AsyncIterator[SavedFit]:
+        """Those that have ended, oldest first, each with its model: for a snapshot"""
+        flat = await self._connection.read("HGETALL", fits_key(sid))
+        for each in read_fits(dict(zip(flat[::2], flat[1::2], strict=True))):
+            model = await self._connection.read("HGET", fit_models_key(sid), each.id)
+            if each.status != "done" or model is not None:  # it may have been forgotten meanwhile
+                yield replace(each, model=model or b"")
 
     async def cancel(self, sid: str, fit: str) -> None:
         """End a fit that is under way; forget one that has ended"""
@@ -153,7 +171,7 @@ class FitQueue:
                 if isinstance(reply, list):
                     await self._look_again(sid, fit)
                     recipe, name, pieces = reply
-                    return Job(sid, fit, owner, json.loads(recipe), await self._points(sid, name, int(pieces)))
+                    return Job(sid, fit, owner, unsealed(recipe), await self._points(sid, name, int(pieces)))
                 if reply > 0:
                     await self._connection.call("ZADD", fit_queue_key(), time.time() + reply / 1000, entry)
                 elif reply == 0 or time.time() - float(since) > FORGOTTEN:
@@ -167,7 +185,7 @@ class FitQueue:
         found = [
             await self._connection.call("HGET", fit_points_key(sid), name + b":%d" % number) for number in range(pieces)
         ]
-        return b"" if None in found else b"".join(found)
+        return b"" if None in found else b"".join(map(_unsealed_piece, found))
 
     async def _due(self, passed: int) -> list[bytes]:
         """Entries to look at now, each with since when, behind those that were passed over"""
@@ -185,10 +203,10 @@ class FitQueue:
         return bool(reply)
 
     async def done(self, job: Job, report: dict[str, Any], model: bytes) -> None:
-        await self._settle(job, "done", "report", json.dumps(report), model)
+        await self._settle(job, "done", "report", sealed(report), model)
 
     async def failed(self, job: Job, failure: dict[str, Any]) -> None:
-        await self._settle(job, "failed", "failure", json.dumps(failure, default=str))
+        await self._settle(job, "failed", "failure", sealed(failure))
 
     async def again(self, job: Job) -> None:
         """Its process died: back into the queue"""
@@ -208,6 +226,11 @@ def _keys(sid: str) -> list[str]:
     return [key(sid) for key in (fits_key, state_key, log_key, fit_points_key, fit_models_key)]
 
 
+def shown(saved: SavedFit) -> dict[str, Any]:
+    """A fit of a snapshot as it will be answered"""
+    return _shown(saved.id, fit_fields(saved))
+
+
 def _shown(fit: str, fields: dict[bytes, bytes]) -> dict[str, Any]:
     """A fit as it is answered"""
 
@@ -218,20 +241,39 @@ def _shown(fit: str, fields: dict[bytes, bytes]) -> dict[str, Any]:
         ms = get(name)
         return None if ms is None else datetime.fromtimestamp(int(ms) / 1000, UTC).isoformat()
 
-    report, failure = get("report"), get("failure")
+    report, failure, status = get("report"), get("failure"), (get("status") or b"").decode()
+    if status not in STATUSES:
+        raise StateCorrupt(f"the status of fit {fit!r} is damaged")
     return {
         "id": fit,
-        "status": (get("status") or b"").decode(),
+        "status": status,
         "progress": float(get("progress") or 0),
-        **json.loads(get("recipe") or b"{}").get("asked", {}),
+        **unsealed(get("recipe") or b"{}").get("asked", {}),
         "created_at": instant("created"),
         "started_at": instant("started"),
         "finished_at": instant("finished"),
         "attempts": int(get("attempts") or 0),
-        "failure": None if failure is None else json.loads(failure),
+        "failure": None if failure is None else unsealed(failure),
         **dict.fromkeys(REPORTED),
-        **({} if report is None else json.loads(report)),
+        **({} if report is None else unsealed(report)),
     }
+
+
+def _sealed_piece(rows: bytes) -> bytes:
+    """Four bytes more than a multiple of eight, by which it is told from a piece without a checksum"""
+    return rows + xxh32_digest(rows)
+
+
+def _unsealed_piece(stored: bytes) -> bytes:
+    if len(stored) % 8 == 0:
+        return stored
+    if stored[-4:] != xxh32_digest(stored[:-4]):
+        raise StateCorrupt("the points of a fit are damaged")
+    return stored[:-4]
+
+
+#: What a fit's status may be.
+STATUSES = ("queued", "running", "done", "failed", "cancelled")
 
 
 REPORTED: Sequence[str] = (

@@ -7,12 +7,13 @@ the log itself until they have caught up.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from service.errors import HorocycleError
+from service.errors import HorocycleError, StateCorrupt
 from service.sessions.records import EntryId
 from service.store import codec
 from service.store.codec import Record
@@ -20,6 +21,7 @@ from service.store.connection import Connection
 from service.store.keys import log_key
 from service.store.log import Log
 
+log = logging.getLogger(__name__)
 #: Entries of a log that are kept for those who follow it.
 KEPT = 64
 #: Seconds that one blocking read lasts, and a pause when the store does not answer.
@@ -109,4 +111,8 @@ class Follower:
         names = {log_key(sid).encode(): feed for sid, feed in feeds.items()}
         for name, entries in reply:
             for entry in entries:
-                names[name].add(codec.read_record(entry))
+                try:
+                    names[name].add(codec.read_record(entry))
+                except StateCorrupt as error:  # left out: who follows sees the gap, and other logs go on
+                    log.error("%s: %s", name.decode(), error.detail)
+                    names[name].newest = EntryId.parse(entry[0].decode())

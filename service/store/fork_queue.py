@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from service.errors import OutcomeUnknown
 from service.store import scripts
 from service.store.connection import Connection
 from service.store.keys import fork_queue_key
+
+if TYPE_CHECKING:  # the fit worker waits for forks without the learners, which a spec knows
+    from service.sessions.spec import Spec
 
 #: Seconds that a worker may be silent before its fork is another's.
 LEASE = 10.0
@@ -19,10 +24,15 @@ LEASE = 10.0
 FORGOTTEN = 60.0
 
 
+def fork_entry(spec: Spec) -> str:
+    """The same whoever queues it"""
+    return f"{spec.id} {int(datetime.fromisoformat(spec.created_at).timestamp())}"
+
+
 @dataclass(frozen=True)
 class Waiting:
     session: str
-    entry: str  # of the queue: the session and the second it was queued in
+    entry: str  # of the queue: the session and the second it was made in
 
     @property
     def is_forgotten(self) -> bool:
@@ -33,9 +43,8 @@ class ForkQueue:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def submit(self, sid: str) -> None:
-        entry = f"{sid} {int(time.time())}"
-        await self._connection.call("ZADD", fork_queue_key(), time.time(), entry, lost=OutcomeUnknown)
+    async def submit(self, spec: Spec) -> None:
+        await self._connection.call("ZADD", fork_queue_key(), time.time(), fork_entry(spec), lost=OutcomeUnknown)
 
     async def claim(self) -> Waiting | None:
         """A fork that waits, or whose worker is silent for too long"""

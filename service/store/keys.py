@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 #: The number in every key's prefix.
 FORMAT = 2
@@ -106,12 +108,6 @@ def epoch_key() -> str:
     return "hc:2:{epoch}:number"
 
 
-def replicated_key(key: str) -> str:
-    """Written after a commit to be waited for, in the slot of this key"""
-    tag = key.partition("{")[2].partition("}")[0] or key
-    return f"hc:2:{{{tag}}}:replicated"
-
-
 def ready_key() -> str:
     """When a worker last made sure that the store takes writes"""
     return "hc:2:ready"
@@ -121,11 +117,23 @@ def server_key() -> str:
     return "hc:2:{epoch}:server"
 
 
+def mark_key(commands: Sequence[tuple[Any, ...]]) -> str | None:
+    """A key beside those of a script, alone or in a transaction: written so that there is something to replicate"""
+    script = next((each for each in commands if each[0] in ("EVALSHA", "EVAL")), None)
+    tag, brace, _ = script[3].partition("}") if script is not None else ("", "", "")
+    return f"{tag}}}:mark" if brace else None
+
+
 @lru_cache(4096)
 def session_keys(sid: str) -> tuple[str, ...]:
     """All that a session has, but the mark that its id was used; in the order the scripts know them by"""
     first = (state_key(sid), log_key(sid), spare_key(sid), answers_key(sid, 0), answers_key(sid, 1))
     return first + tuple(key(sid) for key in _FURTHER)
+
+
+def staged_keys(sid: str, name: str) -> tuple[str, ...]:
+    """What has come of a session that comes in pieces, until it is whole, and these are renamed"""
+    return tuple(_key(sid, f"staged:{name}:{what}") for what in ("log", "blocks", "block_order", "fits", "fit_models"))
 
 
 _FURTHER = (

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from service.errors import IdReused, RateLimited, SessionGone
+from service.errors import IdReused, RateLimited, SessionGone, StateCorrupt
 from service.sessions.records import Waiting
 from service.sessions.spec import Spec
 from service.store import scripts
@@ -74,6 +74,8 @@ def _waiting(entry: bytes | None, now: int, number: int) -> Waiting:
         letter, rest = b"L" if int.from_bytes(rest[:8], "big") <= number else b"W", rest[8:]
     if letter == b"L":
         return LEARNED
+    if letter not in (b"E", b"W") or (letter == b"W" and _fingerprint(rest[8:]) != entry[1:9]):
+        raise StateCorrupt("a point that waits for its label is damaged")
     if letter == b"E" or int.from_bytes(rest[:8], "big") <= now:
         return EXPIRED
     return Waiting("waiting", rest[8:])

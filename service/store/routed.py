@@ -28,13 +28,14 @@ class Routed(Connection):
 
     kind: type[Connection] = Connection
 
-    def __init__(self, url: StoreUrl, *, deadline: float = 5.0) -> None:
-        self.deadline, self.url = deadline, url
+    def __init__(self, url: StoreUrl, *, deadline: float = 5.0, wait_replicas: int = 0) -> None:
+        self.deadline, self.wait_replicas, self.url = deadline, wait_replicas, url
         self.known_epoch = None  # each server knows its own
         self.nodes: dict[Address, Connection] = {}
         self.owners: Owners = [None] * SLOTS
         self._looking: asyncio.Task[None] | None = None
         self._looked = -LOOK
+        self.generation = 0
 
     async def close(self) -> None:
         if self._looking is not None:
@@ -49,8 +50,8 @@ class Routed(Connection):
 
     def node(self, address: Address) -> Connection:
         if address not in self.nodes:
-            self.nodes[address] = self.kind(self.url.server(address), deadline=self.deadline)
-            self.nodes[address].replicas = self.replicas
+            how: dict[str, Any] = {"deadline": self.deadline, "wait_replicas": self.wait_replicas}
+            self.nodes[address] = self.kind(self.url.server(address), **how)
         return self.nodes[address]
 
     async def look(self) -> None:
@@ -71,6 +72,7 @@ class Routed(Connection):
 
     async def _look(self) -> None:
         owners = await self.find()
+        self.generation += owners != self.owners
         for node in self.nodes.values():
             node.known_epoch = None  # it may serve more than before
         self.owners = owners
@@ -161,7 +163,12 @@ class Routed(Connection):
 
     async def epoch(self, sid: str = "") -> int:
         """Of the server that serves this session, or the list of them"""
-        return await (await self.owner(slot_of(state_key(sid) if sid else sessions_key()))).epoch()
+        node = await self.owner(slot_of(state_key(sid) if sid else sessions_key()))
+        try:
+            return await node.epoch()
+        except StoreUnavailable:
+            self._look_soon()  # it may be gone
+            raise
 
     async def ping(self) -> None:
         await asyncio.gather(*(self.node(address).ping() for address in await self.masters()))

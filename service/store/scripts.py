@@ -32,6 +32,7 @@ class CommitReply(IntEnum):
     AMBIGUOUS = 4  # it was sent before, and the log no longer tells whether it was applied
     NO_BLOCK = 5  # a block that its entry refers to is missing
     STOPPED = 6  # the script of an earlier commit was stopped in the middle: repair, and send it again
+    DAMAGED = 7  # what is stored contradicts itself
 
 
 class OpenReply(IntEnum):

@@ -13,8 +13,8 @@ from service.store_url import Address, StoreUrl
 
 
 class Sentinel(Routed):
-    def __init__(self, url: StoreUrl, *, deadline: float = 5.0) -> None:
-        super().__init__(url, deadline=deadline)
+    def __init__(self, url: StoreUrl, *, deadline: float = 5.0, wait_replicas: int = 0) -> None:
+        super().__init__(url, deadline=deadline, wait_replicas=wait_replicas)
         self._sentinels = [Connection(url.sentinel(each), deadline=deadline) for each in url.seeds]
 
     async def close(self) -> None:

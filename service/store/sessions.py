@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -27,26 +29,40 @@ from service.errors import (
 )
 from service.learners import encode
 from service.sessions.apply import replay_learner
-from service.sessions.records import Change, Entry, EntryId, Kept, Kind, Listed, Loaded
+from service.sessions.frozen import frozen
+from service.sessions.records import Change, Entry, EntryId, Kept, Kind, Listed, Loaded, Status
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 from service.sessions.tenants import DEFAULT, tenant_of
 from service.store import codec, scripts
 from service.store.connection import Connection
-from service.store.keys import answers_key, blocks_key, born_key, log_key, session_keys, sessions_key, state_key
+from service.store.fork_queue import fork_entry
+from service.store.keys import (
+    answers_key,
+    blocks_key,
+    born_key,
+    fork_queue_key,
+    log_key,
+    session_keys,
+    sessions_key,
+    state_key,
+)
 from service.store.late_labels import KEEP_IDS
 from service.store.log import Log
 from service.store.scripts import CommitReply, OpenReply
+from service.store.staging import BLOCKS, Staging
 
 #: Bytes of settings after which a page of the list ends: labels and a reference point may be long.
 PAGE = 1 << 20
+#: Sessions whose entries in the list are known to be there, and seconds that putting one back may take.
+LISTED, PUT_BACK = 100_000, 0.5
 #: A learner of at most so many bytes is replayed in no time; a larger one leaves the event loop.
 BRIEF = 4096
 #: Bytes of points and learner from which on they are written in another thread.
 LARGE = 1 << 20
 
 
-@dataclass(frozen=True)
+@frozen
 class Committed:
     after: Loaded
 
@@ -68,12 +84,19 @@ class Conflict:
 class Store:
     def __init__(self, connection: Connection) -> None:
         self._connection, self._log = connection, Log(connection)
+        self._listed: set[str] = set()  # since the list's server last changed, as far as is known here
+        self._listed_in = 0
 
-    async def open(self, loaded: Loaded, points: Batch | None = None) -> Loaded:
-        """A new session. One that is imported brings its retained points along; its log begins with a checkpoint."""
+    def staging(self, spec: Spec) -> Staging:
+        """For a session that comes in pieces, to be opened when all are there"""
+        return Staging(self._connection, spec, commit_name())
+
+    async def open(self, loaded: Loaded, points: Batch | None = None, staged: Staging | None = None) -> Loaded:
+        """A new session. One that is imported brings its retained points along, or they are staged; the last entry of
+        its log then is a checkpoint."""
         spec, written, newest = loaded.spec, codec.Written([], {}), loaded.newest
         if loaded.counters.observed:
-            newest = EntryId(loaded.counters.observed, 1)
+            newest = EntryId(loaded.counters.observed, 1 if staged is None else staged.entries + 1)
             loaded = replace(loaded, newest=newest, learner_at=newest, checkpoints=(newest,))
             kept = None if points is None or not spec.keep_points else points
             entry = Entry(Kind.IMPORT, loaded.counters, loaded.status, 0 if kept is None else len(kept), kept)
@@ -84,23 +107,41 @@ class Store:
         loaded = replace(loaded, learner_bytes=len(learner))
         fields = codec.state_fields(None, loaded, learner)
         fields += ["revision", loaded.revision, "entries", newest.number, "learner_at", str(newest)]
-        if written.blocks:
+        fields += ["check", codec.checked_counts(loaded.revision, newest.number)]
+        if written.blocks or (staged is not None and BLOCKS in staged.written):
             fields += ["blocks", 1]
         if loaded.checkpoints:
             fields += ["checkpoints", "".join(f"{id} " for id in loaded.checkpoints)]
         lengths = (len(fields), len(written.fields), len(written.blocks))
-        arguments = [spec.ttl_seconds or 0, str(newest), *lengths, *fields, *written.fields, *written.blocks]
-        keys = [born_key(spec.id), *session_keys(spec.id)]
-        blocks = [("HSET", blocks_key(spec.id), name, data) for name, data in written.blocks.items()]
+        keys = [born_key(spec.id), *session_keys(spec.id), *(() if staged is None else staged.keys)]
+        blocks = [
+            ("HSET", blocks_key(spec.id), name, data) if staged is None else staged.block(name, data)
+            for name, data in written.blocks.items()
+        ]
+        marks = "" if staged is None else staged.marks
+        arguments = [spec.ttl_seconds or 0, str(newest), marks, *lengths, *fields, *written.fields, *written.blocks]
         reply = await self._connection.script(scripts.OPEN, keys, *arguments, lost=OutcomeUnknown, first=blocks)
         if reply == OpenReply.NO_BLOCK:
             raise StoreUnavailable("the store lost a block of this session before it was opened")
         if reply == OpenReply.TAKEN:
-            if written.blocks:
+            if written.blocks and staged is None:
                 await self._connection.call("HDEL", blocks_key(spec.id), *written.blocks)
             raise SessionExists(spec.id)
         await self._list(spec)
         return loaded
+
+    async def restore(self, kept: Kept) -> Loaded:
+        """A session from a snapshot"""
+        if not kept.fits:
+            return await self.open(kept.loaded, kept.batch)
+        staged = self.staging(kept.loaded.spec)
+        try:
+            for saved in kept.fits:
+                await staged.fit(saved)
+            return await self.open(kept.loaded, kept.batch, staged)
+        finally:
+            with suppress(StoreUnavailable):
+                await staged.drop()
 
     async def _list(self, spec: Spec) -> None:
         try:
@@ -108,6 +149,21 @@ class Store:
             await self._connection.call("ZADD", sessions_key(tenant_of(spec.id)), since, spec.id)
         except (StoreUnavailable, StoreFull, StoreReadOnly) as error:  # they say that nothing was changed
             raise OutcomeUnknown from error
+
+    async def _put_back(self, loaded: Loaded) -> None:
+        """The list and the queue of forks may be on another server than the session, and lose an entry when a replica
+        takes over that never heard of it: who loads the session sees to it that it has its entries"""
+        sid, generation = loaded.spec.id, self._connection.generation
+        since = datetime.fromisoformat(loaded.spec.created_at).timestamp()
+        commands: list[tuple[Any, ...]] = [("ZADD", sessions_key(tenant_of(sid)), "NX", since, sid)]
+        if loaded.status == Status.REPLAYING:
+            commands.append(("ZADD", fork_queue_key(), "NX", time.time(), fork_entry(loaded.spec)))
+        with suppress(TimeoutError, StoreUnavailable, StoreFull, StoreReadOnly):  # another time, then
+            async with asyncio.timeout(PUT_BACK):
+                await self._connection.calls(commands)
+            if generation != self._listed_in or len(self._listed) > LISTED:
+                self._listed, self._listed_in = set(), generation
+            self._listed.add(sid)
 
     async def load(self, sid: str, known: Loaded | None = None) -> Loaded:
         """The session as it is now; `known` itself when it still is that."""
@@ -120,6 +176,8 @@ class Store:
             return known
         flat, since = reply
         loaded = codec.read_state(dict(zip(flat[::2], flat[1::2], strict=True)))
+        if sid not in self._listed or self._listed_in != self._connection.generation:
+            await self._put_back(loaded)
         if loaded.learner_at == loaded.newest:
             return loaded
         return await self._replayed(loaded, [codec.read_record(each) for each in since])
@@ -132,7 +190,8 @@ class Store:
         entries = [codec.read_entry(each, loaded.spec, blocks) for each in records if each.kind is not Kind.FIT]
         numbers = [record.id.number for record in records]
         whole = numbers == list(range(loaded.learner_at.number + 1, loaded.newest.number + 1))
-        if not whole or any(entry.points and entry.batch is None for entry in entries):
+        learned = loaded.learner_at.observed + sum(record.points for record in records) == loaded.newest.observed
+        if not (whole and learned) or any(entry.points and entry.batch is None for entry in entries):
             raise StateCorrupt("the log lacks entries that the learner is replayed from")
 
         if not entries:
@@ -234,7 +293,7 @@ class Store:
             *written.fields,
             *written.blocks,
             *change.learned_ids,
-            *[part for pair in change.answers for part in pair],
+            *[part for key, answer in change.answers for part in (key, codec.seal(key, answer))],
             lost=OutcomeUnknown,
             first=[("HSET", blocks_key(spec.id), name, data) for name, data in written.blocks.items()],
         )
@@ -248,18 +307,13 @@ class Store:
                     learner_at=before.learner_at if learner is None else newest,
                     learner_bytes=before.learner_bytes if learner is None else len(learner),
                     checkpoints=(*due.stay, newest) if due.checkpoint and entry is not None else before.checkpoints,
+                    sealed=True,
                 )
             )
         if reply[0] == CommitReply.STOPPED:
             await self._connection.script(scripts.REPAIR, session_keys(spec.id), lost=OutcomeUnknown)
             return await self.commit(before, change, commit_id, again=again)
-        if reply[0] == CommitReply.REPLAYED:
-            return Replayed(dict(zip(reply[1::2], reply[2::2], strict=True)))
-        if reply[0] in (CommitReply.CONFLICT, CommitReply.AMBIGUOUS):
-            return Conflict(ambiguous=reply[0] == CommitReply.AMBIGUOUS)
-        if reply[0] == CommitReply.NO_BLOCK:
-            raise StoreUnavailable("the store lost a block of this commit before it was written")
-        raise SessionGone(spec.id)
+        return _not_committed(reply, change)
 
     async def answer(self, sid: str, key: str) -> bytes | None:
         """What was answered to the request with this idempotency key"""
@@ -267,10 +321,32 @@ class Store:
         entries, *found = await self._connection.calls([("HGET", state_key(sid), "entries"), *commands])
         for stored in found:
             if stored is not None:
-                number, _, answer = stored.partition(b" ")
-                if entries is not None and int(number) <= int(entries):
-                    return bytes(answer)
+                told = re.match(rb"(\d+)(?:~(\d+))?(?=[ ~])", stored)
+                if told is None or told[2] not in (None, told[1]):
+                    raise StateCorrupt("a stored answer is damaged")
+                if entries is not None and int(told[1]) <= int(entries):
+                    return _unsealed(key, stored[told.end() :])
         return None
+
+
+def _not_committed(reply: Any, change: Change) -> Replayed | Conflict:
+    """What the script says of a commit that it did not write"""
+    if reply[0] == CommitReply.REPLAYED:
+        keys = [key for key, _ in change.answers]
+        found = zip(reply[1::2], reply[2::2], strict=True)
+        return Replayed({position: _unsealed(keys[position], answer) for position, answer in found})
+    if reply[0] in (CommitReply.CONFLICT, CommitReply.AMBIGUOUS):
+        return Conflict(ambiguous=reply[0] == CommitReply.AMBIGUOUS)
+    if reply[0] == CommitReply.NO_BLOCK:
+        raise StoreUnavailable("the store lost a block of this commit before it was written")
+    if reply[0] == CommitReply.DAMAGED:
+        raise StateCorrupt("the counts of the stored session are damaged")
+    raise SessionGone(change.after.spec.id)
+
+
+def _unsealed(key: str, answer: bytes) -> bytes:
+    """A stored answer; behind a blank it is of an older version, and has no checksum"""
+    return codec.unseal(key, answer[1:]) if answer[:1] == b"~" else answer[1:]
 
 
 class Plan(NamedTuple):

@@ -240,7 +240,7 @@ def test_a_killed_store_does_not_lose_a_fit(running: Running, http: httpx.Client
 
 def test_a_fit_goes_on_when_a_full_store_has_room_again(running: Running, http: httpx.Client) -> None:
     sid, fit = submitted(http)
-    with redis.Redis.from_url(running.redis_url) as store:
+    with running.client() as store:
         with held(running) as pid:
             store.config_set("maxmemory", 1)
             try:
@@ -267,7 +267,7 @@ def test_a_running_fit_that_is_cancelled_ends_and_the_next_one_begins(running: R
 
 def test_a_session_that_ends_takes_its_running_fit_along(running: Running, http: httpx.Client) -> None:
     sid, fit = submitted(http)
-    with held(running) as pid, redis.Redis.from_url(running.redis_url) as store:
+    with held(running) as pid, running.client() as store:
         assert http.delete(f"/sessions/{sid}").status_code == 204
         wait_until(lambda: not alive(pid), 10)
         wait_until(lambda: store.zscore(fit_queue_key(), f"{sid} {fit}") is None, 10)

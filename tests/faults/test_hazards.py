@@ -669,7 +669,7 @@ def test_no_script_touches_a_key_that_it_did_not_declare(
             await parts.fits.cancel(SID, "fit")
             await claimed(parts)
             await parts.fits.cancel(SID, "fit")
-            await ForkQueue(parts.connection).submit(SID)
+            await ForkQueue(parts.connection).submit(loaded.spec)
             assert await ForkQueue(parts.connection).claim() is not None
             await ApiKeys(parts.connection).charge(ApiKey("key", "", limits={"points": 10}), {"points": 1})
             await parts.store.end(SID)
@@ -831,7 +831,7 @@ def test_events_do_not_read_blocks(http: httpx.Client, running: Running) -> None
     sid = http.post("/sessions", json={"dimension": D, "reference": "origin"}).json()["id"]
     raw = {"Content-Type": "application/octet-stream"}
     assert http.post(f"/sessions/{sid}/observe", content=rows_of(NEW).tobytes(), headers=raw).status_code == 200
-    with redis.Redis.from_url(running.redis_url) as store:
+    with running.client() as store:
         assert store.hlen(blocks_key(sid)) == 1
         store.delete(blocks_key(sid))
     with listening(http, sid, "0-0") as events:
@@ -848,7 +848,7 @@ STREAMS = 40
 
 def test_one_worker_reads_for_all_its_event_streams(tmp_path: Path) -> None:
     with service(tmp_path / "data", HOROCYCLE_HEARTBEAT="1") as running, ExitStack() as open_streams:
-        store = open_streams.enter_context(redis.Redis.from_url(running.redis_url))
+        store = open_streams.enter_context(running.client())
         limits = httpx.Limits(max_connections=STREAMS + 1)
         http = open_streams.enter_context(httpx.Client(base_url=running.url, timeout=30, limits=limits))
         sids = [

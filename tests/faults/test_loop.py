@@ -23,7 +23,7 @@ import pytest
 import uvicorn
 
 from service.app import create_app
-from service.process.http_protocol import BoundedHttp
+from service.process.direct_http import DirectHttp
 from service.process.private_store import EmbeddedServer
 from service.settings import Settings
 
@@ -150,7 +150,7 @@ class Ticker:
 @asynccontextmanager
 async def serving(url: str) -> AsyncIterator[str]:
     """The service in this process"""
-    config = uvicorn.Config(create_app(Settings(redis_url=url, deadline=30)), port=0, log_config=None, http=BoundedHttp)
+    config = uvicorn.Config(create_app(Settings(redis_url=url, deadline=30)), port=0, log_config=None, http=DirectHttp)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         task = asyncio.create_task(server.serve(sockets=[listening]))

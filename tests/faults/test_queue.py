@@ -16,8 +16,10 @@ POINT = {"point": [0.1, 0.2], "label": -1}
 
 
 def test_beyond_the_queue_it_is_429_and_the_others_are_served(tmp_path: Path) -> None:
-    settings = {"HOROCYCLE_QUEUE": "2", "HOROCYCLE_DEADLINE": "120"}
-    with service(tmp_path / "data", **settings) as running, httpx.Client(base_url=running.url, timeout=60) as http:
+    with (
+        service(tmp_path / "data", HOROCYCLE_QUEUE="2", HOROCYCLE_DEADLINE="120") as running,
+        httpx.Client(base_url=running.url, timeout=60) as http,
+    ):
         for sid in ("busy", "idle"):
             http.post("/sessions", json={"id": sid, "dimension": 2, "reference": "origin"}).raise_for_status()
             http.post(f"/sessions/{sid}/observe", json=POINT).raise_for_status()

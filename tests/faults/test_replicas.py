@@ -50,7 +50,7 @@ def test_a_commit_is_acknowledged_once_the_replica_has_it(servers: tuple[Server,
 
     async def run() -> None:
         url = f"redis://127.0.0.1:{master.port}/0"
-        async with storing(url, deadline=2.0, connect=partial(connect, replicas=1)) as parts:
+        async with storing(url, deadline=2.0, connect=partial(connect, wait_replicas=1)) as parts:
             await parts.opened(id="a", algorithm="perceptron")
             for i in range(20):
                 await observed(parts, f"k{i}")

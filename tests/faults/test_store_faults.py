@@ -346,7 +346,7 @@ def test_a_killed_store_comes_back_with_all_that_was_acknowledged(tmp_path: Path
             require_problem(answer, answer.status_code, slug)
         assert running.store_pid != killed and running.launcher.poll() is None
         assert views(http, sid)[0]["observed"] == 63
-        with redis.Redis.from_url(running.redis_url) as store:
+        with running.client() as store:
             log = entries(store, sid)
         assert [id for id, _ in log] == [b"%d-%d" % (3 + 2 * number, number + 1) for number in range(31)]
         assert sum(int(fields[b"points"]) for _, fields in log) == 63
@@ -393,7 +393,7 @@ def test_a_restart_keeps_what_was_and_what_is_gone(tmp_path: Path) -> None:
         before, epoch = [views(http, sid) for sid in kept], http.get(f"/sessions/{kept[0]}").headers["horocycle-epoch"]
         ended, damaged = open_session(http), open_session(http)
         assert http.delete(f"/sessions/{ended}").status_code == 204
-        with redis.Redis.from_url(running.redis_url) as store:
+        with running.client() as store:
             good = store.hget(state_key(damaged), "learner")
             assert isinstance(good, bytes)
             store.hset(state_key(damaged), "learner", good[:40] + bytes([good[40] ^ 255]) + good[41:])

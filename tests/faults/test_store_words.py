@@ -8,7 +8,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-import redis
 from redis.exceptions import MovedError, NoPermissionError, RedisError, ResponseError
 
 from service.errors import StoreFull, StoreReadOnly, StoreUnavailable
@@ -39,7 +38,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @contextmanager
 def saying(running: Running, word: str) -> Iterator[None]:
     begin, end = SAID[word]
-    with redis.Redis.from_url(running.redis_url) as client:
+    with running.client() as client:
         for command in begin:
             client.execute_command(*command)
         try:

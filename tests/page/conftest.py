@@ -39,7 +39,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    made = browser.new_context(viewport={"width": 1280, "height": 900})
+    """Without animation, which only costs a loaded machine"""
+    made = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     made.set_default_timeout(PATIENCE)
     yield made
     made.close()

@@ -1,7 +1,9 @@
-"""The page as one uses it: a demo, a point under the pointer, the past, fits, a lost connection, a key."""
+"""The page as one uses it: a demo, a point under the pointer, the past, fits, a lost connection."""
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import axe_playwright_python
 import httpx
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Browser, Page
 
 from tests.opening import opened
 from tests.page.browser import PATIENCE, complaints, drawn, open_live, place, wait_for
@@ -39,13 +41,14 @@ def feed(http: httpx.Client, sid: str, n: int, seed: int = 0) -> None:
 def test_a_demo_is_started_and_its_boundary_turns(page: Page, running: Running, http: httpx.Client) -> None:
     page.goto(f"{running.url}/")
     page.locator("#demos button", has_text="Strategic agents").click()
-    page.wait_for_url("**/live")
+    page.wait_for_url("**/live#margin=*")
     wait_for(page, "globalThis.horocycle?.scene.classifier?.threshold")
     first = drawn(page)
     version = page.evaluate("horocycle.scene.model.version")
     wait_for(page, "version => horocycle.scene.model.version > version", version)
     wait_for(page, "n => horocycle.scene.points.rows.length > n", len(first["points"]))
     assert drawn(page)["threshold"] != first["threshold"]
+    wait_for(page, "document.getElementById('t2').textContent === 'Updates under the bound'")
     sid = page.url.split("/")[-2]
     page.goto("about:blank")
     assert http.delete(f"/sessions/{sid}").status_code == 204
@@ -113,7 +116,7 @@ def test_a_fit_is_drawn_with_its_support_vectors_and_promoted(page: Page, runnin
 
 
 def test_a_lost_connection_is_found_again_without_a_gap(browser: Browser, tmp_path: Path) -> None:
-    page = browser.new_page()
+    page = browser.new_page(reduced_motion="reduce")
     said = complaints(page)
     with service(tmp_path / "data") as first, httpx.Client(base_url=first.url, timeout=30) as http:
         sid, port = fed(http, 30), first.url.rpartition(":")[2]
@@ -156,7 +159,7 @@ def test_a_warming_session_says_how_far_it_is(page: Page, running: Running, http
 
 
 def test_a_session_that_is_not_there_is_a_problem(browser: Browser, running: Running) -> None:
-    page = browser.new_page()
+    page = browser.new_page(reduced_motion="reduce")
     page.goto(f"{running.url}/sessions/nowhere/live")
     page.get_by_role("heading", name="Unknown session").wait_for()
     page.get_by_role("link", name="What this means").click()
@@ -164,48 +167,53 @@ def test_a_session_that_is_not_there_is_a_problem(browser: Browser, running: Run
     page.close()
 
 
-def test_without_a_key_nothing_of_a_session_is_shown(browser: Browser, running: Running, http: httpx.Client) -> None:
-    """A stand-in asks for keys at the network's edge, as the service does where keys are configured"""
-    sid = fed(http, name="A secret name")
-    page, sent = browser.new_page(), list[str | None]()
+def test_a_mistake_flashes_where_it_was_made(page: Page, running: Running, http: httpx.Client) -> None:
+    sid = fed(http, 40)
+    open_live(page, running.url, sid, 40)
+    spy = """globalThis.flashed = [];
+      const painter = horocycle.disk.painter, flash = painter.mistaken.bind(painter);
+      painter.mistaken = (rows, now) => (flashed.push(...rows.map(row => row.position)), flash(rows, now));"""
+    page.evaluate(f"() => {{ {spy} }}")
+    sent = {"points": [[0.5, 0.0], [0.6, 0.1]], "labels": [-1, 1]}
+    correct = http.post(f"/sessions/{sid}/observe", json=sent).json()["correct"]
+    wait_for(page, "horocycle.scene.points.next === 42")
+    assert page.evaluate("flashed") == [40 + i for i, each in enumerate(correct) if not each] != []
 
-    def guard(route: Route) -> None:
-        key = route.request.headers.get("authorization")
-        sent.append(key)
-        if key == "Bearer right":
-            route.continue_()
-        else:
-            problem = {
-                "type": "/problems/unauthenticated",
-                "title": "Unauthenticated",
-                "status": 401,
-                "detail": "a key",
-            }
-            route.fulfill(status=401, json=problem, content_type="application/problem+json")
 
-    page.route(lambda url: "/sessions/" in url and not url.endswith("/live"), guard)
-    page.goto(f"{running.url}/sessions/{sid}/live")
-    field = page.get_by_label("API key")
-    field.wait_for()
-    assert "A secret name" not in page.content() and page.locator("#session").is_hidden()
-    field.fill("wrong")
-    field.press("Enter")
-    page.get_by_text("That key was refused").wait_for()
-    field.fill("right")
-    field.press("Enter")
-    page.get_by_role("heading", name="A secret name").wait_for()
-    wait_for(page, "globalThis.horocycle?.state === 'live'")
-    assert page.evaluate("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
-    assert set(sent) == {None, "Bearer wrong", "Bearer right"}
-    assert not any("right" in link for link in page.evaluate("[...document.links].map(each => each.href)"))
-    page.close()
+def test_a_margin_that_the_reader_states_gives_the_bound(page: Page, running: Running, http: httpx.Client) -> None:
+    sid = fed(http, 40)
+    open_live(page, running.url, sid, 40)
+    for margin in ("0.01", "50"):
+        page.get_by_label("Your margin").fill(margin)
+        page.get_by_label("Your margin").press("Enter")
+        wait_for(page, "margin => horocycle.feed.certificate?.margin === margin", float(margin))
+        told = "document.getElementById('certified').textContent"
+        wait_for(page, f"{told}.includes('ε') || {told}.includes('No classifier of this kind has a margin of 50')")
+        if margin == "0.01":
+            bound = http.get(f"/sessions/{sid}/certificate?margin=0.01").json()["bound"]
+            shown = page.locator("#bound").inner_text().split(" of ")[1]
+            assert "".join(filter(str.isdigit, shown)) == str(int(bound))
+
+
+def test_a_session_without_points_says_how_to_send_one(page: Page, running: Running, http: httpx.Client) -> None:
+    """The line on the page is sent as it stands"""
+    sid = opened(http, {"dimension": 2, "labels": ["it's", "b"]})
+    open_live(page, running.url, sid)
+    line = page.locator("#first code").inner_text()
+    subprocess.run(
+        [*shlex.split(line), "--silent", "--fail", "--max-time", "30"], check=True, stdout=subprocess.DEVNULL
+    )
+    wait_for(page, "horocycle.scene.points.next === 1")
+    page.locator("#nothing").wait_for(state="hidden")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(browser: Browser, running: Running, http: httpx.Client, scheme: Any) -> None:
-    sid = fed(http)
-    page = browser.new_page(color_scheme=scheme)
-    for path in ("/", f"/sessions/{sid}/live", "/problems", "/problems/stale-model"):
+    """All rules in the light; in the dark those about colours, which are all that differs"""
+    sid = fed(http, 20, labels=["left", "right", *(f"class {k}" for k in range(40))])
+    page = browser.new_page(reduced_motion="reduce", color_scheme=scheme)
+    options = {"resultTypes": ["violations"], **({"runOnly": ["color-contrast"]} if scheme == "dark" else {})}
+    for path in ("/", f"/sessions/{sid}/live", "/problems/stale-model"):
         page.goto(f"{running.url}{path}")
         if path == "/":
             page.get_by_role("button", name="Open a session").click()
@@ -213,11 +221,9 @@ def test_axe_finds_nothing_serious(browser: Browser, running: Running, http: htt
         if path.endswith("/live"):
             wait_for(page, "globalThis.horocycle !== undefined")
         page.evaluate(AXE)
-        found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
-        serious = [
-            (each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")
-        ]
-        assert serious == [], path
+        found = page.evaluate("options => axe.run(document, options)", options)["violations"]
+        serious = [each for each in found if each["impact"] in ("serious", "critical")]
+        assert [(each["id"], each["nodes"][0]["html"]) for each in serious] == [], path
     page.close()
 
 
@@ -226,7 +232,7 @@ def test_a_phone_has_no_need_to_scroll_sideways(
     browser: Browser, running: Running, http: httpx.Client, path: str
 ) -> None:
     sid = fed(http, name="A name that is too long for a telephone, by far, in one line")
-    page = browser.new_page(viewport={"width": 360, "height": 740})
+    page = browser.new_page(reduced_motion="reduce", viewport={"width": 360, "height": 740})
     page.goto(running.url + path.format(sid))
     page.get_by_role("heading", name="A name that is too long").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360

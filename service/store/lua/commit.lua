@@ -16,6 +16,7 @@
 -- Reply number of the newest entry: committed · {REPLAYED, position, answer, ...} these requests were answered before
 --       {CONFLICT} · {GONE} · {AMBIGUOUS} sent before, and what became of it can no longer be told
 --       {NO_BLOCK} a block that the entry refers to is not there · {STOPPED} one before it was, in the middle: repair first
+--       {DAMAGED} what is stored contradicts itself
 local state, log, _, answers_0, answers_1, blocks, block_order, ids, waiting, settled = unpack(KEYS, 1, 10)
 local commit_id, expected, known, again, observed, entries_floor, blocks_floor, ttl, keep_ids = unpack(ARGV, 1, 9)
 local stores_learner, checkpointed, checkpoints = unpack(ARGV, 10, 12)
@@ -27,12 +28,13 @@ local first_learned = first_block + ARGV[15]
 local first_answer = first_learned + ARGV[16]
 local has_entry = first_block > first_entry
 
-local now = redis.call('HMGET', state, 'revision', 'entries', 'head', 'answers', 'recent', 'blocks')
+local now = redis.call('HMGET', state, 'revision', 'entries', 'head', 'answers', 'recent', 'blocks', 'check')
 local revision, entries, head = now[1], tonumber(now[2]), now[3]
 if not revision then
   for i = first_block, first_learned - 1 do redis.call('HDEL', blocks, ARGV[i]) end -- sent before it, for nothing
   return {GONE}
 end
+if now[7] and now[7] ~= check_of(revision, now[2], now[4], now[5]) then return {DAMAGED} end
 local newest = observed_of(head) .. '-' .. entries
 
 -- Was it this very commit that came between? Then it is the first after `known` that changed the revision.
@@ -58,7 +60,10 @@ for i = first_answer, #ARGV, 2 do
   local found = redis.call('HGET', which == '0' and answers_0 or answers_1, ARGV[i])
   if not found and both == '1' then found = redis.call('HGET', which == '0' and answers_1 or answers_0, ARGV[i]) end
   if found then
-    local number, answer = string.match(found, '^(%d+) (.*)$')
+    -- "number~number~" before a sealed answer, "number " before one that was stored before there were checksums
+    local number, again, answer = string.match(found, '^(%d+)~(%d+)(~.*)$')
+    if not number then number, answer = string.match(found, '^(%d+)( .*)$') end
+    if not number or (again and again ~= number) then return {DAMAGED} end
     if tonumber(number) <= entries then
       replayed = replayed or {REPLAYED}
       replayed[#replayed + 1] = (i - first_answer) / 2
@@ -68,11 +73,13 @@ for i = first_answer, #ARGV, 2 do
 end
 if replayed then return replayed end
 if revision ~= expected then return {CONFLICT} end
+if observed_of(head) ~= string.match(known, '^%d+') then return {DAMAGED} end
 for i = first_block, first_learned - 1 do
   if redis.call('HEXISTS', blocks, ARGV[i]) == 0 then return {NO_BLOCK} end
 end
 if was_stopped(log, newest) then return {STOPPED} end
 
+local answers, recent = now[4], now[5]
 local more -- state fields beside those that were sent
 local function put(name, value)
   more = more or {}
@@ -88,7 +95,10 @@ if has_entry then
   -- At least the newest 64 entries stay, also when they hold no retained points: `recent` is "older newer", the
   -- positions of the entries at the last two multiples of 64.
   local older, newer = string.match(now[5] or '0 0', '^(%d+) (%d+)$')
-  if number % 64 == 0 then put('recent', newer .. ' ' .. observed) end
+  if number % 64 == 0 then
+    recent = newer .. ' ' .. observed
+    put('recent', recent)
+  end
   local minid = math.min(tonumber(entries_floor), tonumber(older)) .. '-0'
   redis.call('XADD', log, 'MINID', '~', minid, id, unpack(ARGV, first_entry, first_block - 1))
   for i = first_block, first_learned - 1 do redis.call('RPUSH', block_order, observed .. ' ' .. ARGV[i]) end
@@ -119,17 +129,21 @@ if #ARGV >= first_answer then
   end
   local current = which == '0' and answers_0 or answers_1
   for i = first_answer, #ARGV, 2 do
-    redis.call('HSET', current, ARGV[i], number .. ' ' .. ARGV[i + 1])
+    redis.call('HSET', current, ARGV[i], number .. '~' .. number .. '~' .. ARGV[i + 1])
   end
   bytes = string.format('%.0f', bytes + more_bytes)
-  put('answers', which .. ' ' .. since .. ' ' .. bytes .. ' ' .. both)
+  answers = which .. ' ' .. since .. ' ' .. bytes .. ' ' .. both
+  put('answers', answers)
 end
 
+local check = check_of(revision + 1, number, answers, recent)
 if more then
   for i = first_field, first_entry - 1 do more[#more + 1] = ARGV[i] end
-  redis.call('HSET', state, 'revision', revision + 1, 'entries', number, unpack(more))
+  redis.call('HSET', state, 'revision', revision + 1, 'entries', number, 'check', check, unpack(more))
 else
-  redis.call('HSET', state, 'revision', revision + 1, 'entries', number, unpack(ARGV, first_field, first_entry - 1))
+  redis.call(
+    'HSET', state, 'revision', revision + 1, 'entries', number, 'check', check, unpack(ARGV, first_field, first_entry - 1)
+  )
 end
 
 -- Committed. The rest tidies up.

@@ -20,10 +20,16 @@ local function enter(status, known)
     fields[#fields + 1] = known[i + 1]
   end
   redis.call('HSET', fits, unpack(fields))
-  local head, entries = unpack(redis.call('HMGET', state, 'head', 'entries'))
+  local now = redis.call('HMGET', state, 'head', 'entries', 'revision', 'answers', 'recent', 'check')
+  local head, entries = now[1], now[2]
   if not head then return end
+  if now[6] and now[6] ~= check_of(now[3], entries, now[4], now[5]) then return end -- damaged
   local observed = observed_of(head)
   if was_stopped(log, observed .. '-' .. entries) then return end
-  redis.call('XADD', log, observed .. '-' .. (entries + 1), 'kind', 'fit', 'fit', fit, 'status', status, 'head', head)
-  redis.call('HSET', state, 'entries', entries + 1)
+  local entry = {'kind', 'fit', 'fit', fit, 'status', status, 'head', string.match(head, '^%d+ %d+ %d+ %d+ %a+')}
+  entry[9], entry[10] = 'check', redis.sha1hex(table.concat(entry, '\0'))
+  redis.call('XADD', log, observed .. '-' .. (entries + 1), unpack(entry))
+  local counted = {'entries', entries + 1}
+  if now[6] then counted = {'entries', entries + 1, 'check', check_of(now[3], entries + 1, now[4], now[5])} end
+  redis.call('HSET', state, unpack(counted))
 end

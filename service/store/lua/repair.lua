@@ -12,7 +12,7 @@ entries = tonumber(entries)
 for _, answers in ipairs({answers_0, answers_1}) do
   local found = redis.call('HGETALL', answers)
   for i = 1, #found, 2 do
-    if tonumber(string.match(found[i + 1], '^%d+')) > entries then redis.call('HDEL', answers, found[i]) end
+    if tonumber(string.match(found[i + 1], '^%d+') or 0) > entries then redis.call('HDEL', answers, found[i]) end
   end
 end
 local found = redis.call('HGETALL', ids)

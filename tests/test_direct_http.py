@@ -1,0 +1,226 @@
+"""What the HTTP protocol answers by itself is what the app answers over ASGI, byte for byte, good or bad."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from service import telemetry
+from service.app import create_app
+from service.process.direct_http import PIECE, WHOLE, DirectHttp
+from service.process.private_store import EmbeddedServer
+from service.settings import Settings
+
+OPEN = {"dimension": 2, "algorithm": "perceptron", "reference": "origin"}
+
+
+class Counting(DirectHttp):
+    """How many requests were answered past ASGI"""
+
+    direct = 0
+
+    def _direct(self) -> Any:
+        found = super()._direct()
+        Counting.direct += found is not None
+        return found
+
+
+@asynccontextmanager
+async def listening(url: str, **settings: Any) -> AsyncIterator[tuple[str, int]]:
+    app = create_app(Settings(redis_url=url, fit_workers=0, **settings))
+    config = uvicorn.Config(app, http=Counting, log_config=None, proxy_headers=False, ws="none", server_header=False)
+    config.load()
+    state = ServerState()
+    async with app.router.lifespan_context(app):
+        server = await asyncio.get_running_loop().create_server(lambda: Counting(config, state, {}), "127.0.0.1", 0)
+        async with server:
+            host, port = server.sockets[0].getsockname()
+            yield host, port
+            server.close()
+            for each in list(state.connections):
+                each.transport.abort()
+
+
+async def heard(address: tuple[str, int], sent: bytes | list[bytes]) -> list[tuple[bytes, list[bytes], bytes]]:
+    """The answers to what is sent over one connection, which is then half closed: status line, headers, body"""
+    reader, writer = await asyncio.open_connection(*address, limit=64 << 20)
+    for part in [sent] if isinstance(sent, bytes) else sent:
+        writer.write(part)
+        await writer.drain()
+        await asyncio.sleep(0.005)
+    found, several = [], sent if isinstance(sent, bytes) else b"".join(sent)
+    async with asyncio.timeout(30):
+        for _ in range(max(len(re.findall(rb" HTTP/1\.[01]\r\n", several)), 1)):
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+                while head.startswith(b"HTTP/1.1 100"):
+                    head = await reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError:
+                break
+            status, *headers = head.strip().split(b"\r\n")
+            length = next((int(line[16:]) for line in headers if line.startswith(b"content-length: ")), 0)
+            body = b"" if several.startswith(b"HEAD") else await reader.readexactly(length)
+            if status.startswith(b"HTTP/1.1 400") and b"text/plain" in head:  # uvicorn's own
+                headers = []
+            found.append((status, headers, body))
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+    return found
+
+
+def request(
+    body: bytes,
+    *more: str,
+    path: str = "/sessions/s/observe",
+    kind: str = "application/json",
+    method: str = "POST",
+    length: bool = True,
+) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *([f"Content-Type: {kind}"] if kind else []), *more]
+    lines += [f"Content-Length: {len(body)}"] if length else []
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+ONE = b'{"point": [0.1, 0.2], "label": 1}'
+MANY = orjson.dumps({"points": [[0.01 * i, -0.3] for i in range(50)], "labels": [1, -1] * 25})
+ROWS = np.column_stack([np.random.default_rng(3).uniform(-0.5, 0.5, (3000, 2)), np.arange(3000) % 2])
+RAW = "application/octet-stream"
+#: Path → whether it is answered past ASGI
+REQUESTS: dict[str, tuple[bytes | list[bytes], bool]] = {
+    "one": (request(ONE), True),
+    "many": (request(MANY), True),
+    "summary": (request(MANY, path="/sessions/s/observe?reply=summary"), True),
+    "raw": (request(ROWS.tobytes(), kind=RAW), True),
+    "in pieces": ([request(MANY)[i : i + 100] for i in range(0, len(request(MANY)), 100)], True),
+    "keyed": (request(ONE, "Idempotency-Key: k1"), True),
+    "keyed again": (request(ONE, "Idempotency-Key: k1"), True),
+    "key reused": (request(MANY, "Idempotency-Key: k1"), True),
+    "stale": (request(ONE, 'If-Match: "999"'), True),
+    "named": (request(ONE, "X-Request-ID: mine"), True),
+    "a bad name": (request(ONE, "X-Request-ID: <mine>"), True),
+    "close": (request(ONE, "Connection: close"), True),
+    "predict": (request(b'{"points": [[0.1, 0.2], [0.3, 0.1]]}', path="/sessions/s/predict"), True),
+    "predict by GET": (request(b"", path="/sessions/s/predict?x=0.1,0.2", method="GET", kind="", length=False), True),
+    "short": (request(b"", path="/predict?session=s&x=0.1,0.2", method="GET", kind="", length=False), True),
+    "labels": (request(b'{"ids": ["a"], "labels": [1]}', path="/sessions/s/labels"), True),
+    "two at once": (request(ONE) + request(MANY), False),
+    "malformed": (request(b"{"), True),
+    "non-finite": (request(b'{"point": [NaN, 0], "label": 1}'), True),
+    "outside": (request(b'{"point": [1.5, 0], "label": 1}'), True),
+    "empty": (request(b""), True),
+    "no type": (request(ONE, kind=""), True),
+    "another type": (request(ONE, kind="text/plain"), True),
+    "encoded": (request(ONE, "Content-Encoding: gzip"), True),
+    "no session": (request(ONE, path="/sessions/nobody/observe"), True),
+    "unknown parameter": (request(ONE, path="/sessions/s/observe?replay=summary"), True),
+    "a fragment": (request(ONE, path="/sessions/s/observe#x"), False),
+    "escaped": (request(ONE, path="/sessions/%73/observe"), False),
+    "foreign host": (request(ONE).replace(b"localhost", b"evil.example"), True),
+    "no host": (request(ONE).replace(b"Host: localhost\r\n", b""), True),
+    "foreign page": (request(ONE, "Origin: https://evil.example"), False),
+    "cross-site": (request(ONE, "Sec-Fetch-Site: cross-site"), True),
+    "too large": (request(b"0" * (1 << 20)), True),
+    "chunked": (
+        request(b"", "Transfer-Encoding: chunked", length=False) + b"%x\r\n%b\r\n0\r\n\r\n" % (len(ONE), ONE),
+        False,
+    ),
+    "expected": (request(ONE, "Expect: 100-continue"), False),
+    "old": (request(ONE, "Connection: keep-alive").replace(b"HTTP/1.1", b"HTTP/1.0"), False),
+    "wrong method": (request(b"", method="GET", length=False), False),
+    "head": (request(b"", path="/predict?session=s&x=0.1,0.2", method="HEAD", kind="", length=False), False),
+    "not HTTP": (b"observe, please\r\n\r\n", False),
+    "a bad length": (request(ONE, "Content-Length: x", length=False), False),
+    "another route": (request(b"", path="/health/live", method="GET", kind="", length=False), False),
+}
+
+
+async def answers(url: str, sid: str, direct: bool) -> tuple[list[Any], list[bool]]:
+    found, past = [], []
+    async with listening(url, direct=direct, json_limit=1 << 19) as address:
+        opened = await heard(address, request(orjson.dumps({**OPEN, "id": sid}), path="/sessions"))
+        assert opened[0][0].endswith(b"201 Created")
+        for sent, _ in REQUESTS.values():
+            before = Counting.direct
+            named = [
+                part.replace(b"/s/", b"/%b/" % sid.encode()) for part in ([sent] if isinstance(sent, bytes) else sent)
+            ]
+            named = [part.replace(b"session=s&", b"session=%b&" % sid.encode()) for part in named]
+            told = await heard(address, named)
+            past.append(Counting.direct > before)
+            found.append(
+                [
+                    (status, sorted(map(normal, headers)), body.replace(sid.encode(), b"s"))
+                    for status, headers, body in told
+                ]
+            )
+    return found, past
+
+
+def normal(line: bytes) -> bytes:
+    """Without what differs between any two answers"""
+    line = re.sub(rb"^(x-request-id: )[0-9a-f]{16}$", rb"\1made", line)
+    return re.sub(rb"^date: .*", b"date", re.sub(rb"^(content-length: ).*", rb"\1n", line))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with EmbeddedServer(Path(tmp_path_factory.mktemp("direct")) / "data") as server:
+        yield server.url
+
+
+def test_the_protocol_answers_as_asgi_does(store: str) -> None:
+    usual, none = asyncio.run(answers(store, "usual", False))
+    direct, past = asyncio.run(answers(store, "quick", True))
+    assert not any(none)
+    assert dict(zip(REQUESTS, past, strict=True)) | {"two at once": False} == {k: v for k, (_, v) in REQUESTS.items()}
+    for name, one, other in zip(REQUESTS, usual, direct, strict=True):
+        assert one and one == other, name
+
+
+async def large(url: str) -> tuple[int, int, int]:
+    """One answer of several pieces to a client that reads late, and a body that is too large to be held back"""
+    before = telemetry.requests.labels("POST", "/sessions/{id}/predict", "200").value
+    async with listening(url) as address:
+        await heard(address, request(orjson.dumps({**OPEN, "id": "large"}), path="/sessions"))
+        await heard(address, request(ONE.replace(b"1}", b"-1}"), path="/sessions/large/observe"))
+        points = np.random.default_rng(5).uniform(-0.5, 0.5, (WHOLE // 16, 2))
+        first = Counting.direct
+        told = await heard(address, request(points.tobytes(), path="/sessions/large/predict", kind=RAW))
+        past = Counting.direct - first
+        assert len(orjson.loads(told[0][2])["scores"]) == len(points)
+        more = np.concatenate([points, points[:1]])
+        await heard(address, request(more.tobytes(), path="/sessions/large/predict", kind=RAW))
+    counted = telemetry.requests.labels("POST", "/sessions/{id}/predict", "200").value - before
+    return len(told[0][2]), past, int(counted)
+
+
+def test_large_answers_come_in_pieces_and_are_counted(store: str) -> None:
+    size, past, counted = asyncio.run(large(store))
+    assert size > 2 * PIECE and past == 1 and counted == 2
+
+
+async def unforeseen(url: str) -> list[Any]:
+    async with listening(url) as address:
+        await heard(address, request(orjson.dumps({**OPEN, "id": "broken"}), path="/sessions"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("service.api.observe.answered", lambda *_, **__: 1 / 0)
+            bad = await heard(address, request(ONE, "X-Request-ID: mine", path="/sessions/broken/observe"))
+        return [*bad, *await heard(address, request(ONE, path="/sessions/broken/observe"))]
+
+
+def test_what_nobody_foresaw_is_a_problem(store: str, caplog: pytest.LogCaptureFixture) -> None:
+    (status, headers, body), (after, _, _) = asyncio.run(unforeseen(store))
+    assert status.startswith(b"HTTP/1.1 500") and b"x-request-id: mine" in headers
+    assert orjson.loads(body)["type"].endswith("internal-error") and after == b"HTTP/1.1 200 OK"
+    assert "ZeroDivisionError" in caplog.text
