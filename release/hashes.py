@@ -16,6 +16,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
+from release import sbom
+
 ROOT = Path(__file__).parent.parent
 PYTHON, PROCESSORS = "3.11", ("x86_64", "aarch64")
 #: Versions of glibc that the image has, as wheels name them
@@ -39,16 +43,31 @@ def needed() -> list[str]:
     ]
 
 
+def pinned() -> list[str]:
+    """All that is installed of the service here, as constraints.txt has it, and what builds it"""
+    versions = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    known = {sbom.normal(name): version for name, version in versions.items()}
+    asked = [Requirement(each) for each in needed()[:-1]]
+    names = sorted(sbom.collected((sbom.normal(each.name), tuple(each.extras)) for each in asked))
+    return [*(f"{name}=={known[name]}" for name in names), *needed()[-1:]]
+
+
 def resolved(processor: str) -> dict[str, tuple[str, str]]:
     """Name → version and hash of the wheel that pip would install there"""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         platforms = [f"--platform=manylinux_{each}_{processor}" for each in GLIBC]
         platforms += [f"--platform=manylinux{each}_{processor}" for each in ("2014", "1")]
-        how = ["--quiet", "--disable-pip-version-check", "--dry-run", "--ignore-installed", "--only-binary=:all:"]
+        how = [
+            "--quiet",
+            "--disable-pip-version-check",
+            "--dry-run",
+            "--ignore-installed",
+            "--only-binary=:all:",
+            "--no-deps",
+        ]
         where = [f"--python-version={PYTHON}", *platforms, f"--target={folder}/none", f"--report={report}"]
-        constraints = f"--constraint={ROOT / 'constraints.txt'}"
-        subprocess.run([sys.executable, "-m", "pip", "install", *how, *where, constraints, *needed()], check=True)
+        subprocess.run([sys.executable, "-m", "pip", "install", *how, *where, *pinned()], check=True)
         found: list[dict[str, Any]] = json.loads(report.read_text())["install"]
     return {
         re.sub(r"[-_.]+", "-", each["metadata"]["name"]).lower(): (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,12 @@ def needs(found: Distribution, extras: tuple[str, ...]) -> Iterator[tuple[str, t
             yield normal(each.name), tuple(each.extras)
 
 
-def collected() -> dict[str, tuple[Distribution, set[str]]]:
+def collected(
+    first: Iterable[tuple[str, tuple[str, ...]]] = ((PROJECT, EXTRAS),),
+) -> dict[str, tuple[Distribution, set[str]]]:
     """Name → what is installed of it, and the names that it needs. An extra that is not installed is left out"""
     found: dict[str, tuple[Distribution, set[str]]] = {}
-    seen, waiting = set[tuple[str, tuple[str, ...]]](), list[tuple[str, tuple[str, ...]]]([(PROJECT, EXTRAS)])
+    seen, waiting = set[tuple[str, tuple[str, ...]]](), list(first)
     while waiting:
         name, extras = waiting.pop()
         if (name, extras) in seen:
