@@ -103,7 +103,7 @@ def service(
 
 def wait_until_ready(url: str, seconds: float = 300.0, verify: Any = True) -> None:
     deadline = time.monotonic() + seconds
-    with httpx.Client(timeout=2, verify=verify) as http:
+    with httpx.Client(timeout=10, verify=verify) as http:
         while True:
             try:
                 if http.get(f"{url}/health/ready").status_code == 200:
