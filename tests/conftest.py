@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
 import pytest
 import trustme
 
-from tests.cluster import cluster, sentinels
+from tests.cluster import Cluster, Watched, cluster, sentinels
 from tests.running import Running, service
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
@@ -41,7 +42,8 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if kind == "single":
         yield {}
         return
-    with {"cluster": cluster, "sentinel": sentinels}[kind](tmp_path_factory.mktemp(kind)) as found:
+    several: Callable[[Path], AbstractContextManager[Cluster | Watched]] = cluster if kind == "cluster" else sentinels
+    with several(tmp_path_factory.mktemp(kind)) as found:
         yield {"REDIS_URL": found.url}
 
 

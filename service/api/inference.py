@@ -127,7 +127,7 @@ def _answer(asked: dict[str, Any], spec: Spec, scores: Array) -> dict[str, Any]:
     """The outputs that were asked for, all if none was named, and the id that was given"""
     indices, shape = spec.decide(scores), [len(scores)]
     names = _named(spec.names(indices), spec)
-    outputs = [
+    outputs: list[dict[str, Any]] = [
         {"name": "scores", "datatype": "FP64", "shape": list(scores.shape), "data": scores.ravel()},
         {"name": "index", "datatype": "INT64", "shape": shape, "data": indices},
         {"name": "label", "datatype": _label_type(spec), "shape": shape, "data": names},
