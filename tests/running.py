@@ -93,7 +93,7 @@ def service(
     finally:
         launcher.send_signal(signal.SIGTERM)
         try:
-            launcher.wait(20)
+            launcher.wait(60)
         except subprocess.TimeoutExpired:
             launcher.kill()
             raise
@@ -101,9 +101,9 @@ def service(
             launcher.communicate()
 
 
-def wait_until_ready(url: str, seconds: float = 120.0, verify: Any = True) -> None:
+def wait_until_ready(url: str, seconds: float = 300.0, verify: Any = True) -> None:
     deadline = time.monotonic() + seconds
-    with httpx.Client(timeout=2, verify=verify) as http:
+    with httpx.Client(timeout=10, verify=verify) as http:
         while True:
             try:
                 if http.get(f"{url}/health/ready").status_code == 200:

@@ -35,7 +35,7 @@ def test_told_to_stop_it_stops_and_leaves_nothing_behind(tmp_path: Path) -> None
             httpx.post(f"{running.url}/sessions", json={"dimension": 2}).raise_for_status()
             store, pids = running.store_pid, running.worker_pids
             running.launcher.send_signal(number)
-            assert running.launcher.wait(20) == 0
+            assert running.launcher.wait(60) == 0
             assert not any(map(alive, [store, *pids]))
 
 
