@@ -8,21 +8,23 @@ export OPENBLAS_NUM_THREADS ?= 1
 SOURCES := $(shell find service clients horocycle -name '*.py')
 PIP    := $(BIN)/pip install -qq --disable-pip-version-check
 
-.PHONY: help setup serve test test-hosts wheel docs coverage soak check demo bench constraints clean
+.PHONY: help setup serve test test-hosts wheel docs coverage soak check demo bench constraints hashes sbom clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make serve        run the service on http://127.0.0.1:$(PORT)"
 	@echo "make test         run all tests"
-	@echo "make test-hosts   scikit-learn's, River's, onnxruntime's and a V2 client's own checks; the wheel; the site"
+	@echo "make test-hosts   scikit-learn's, River's, onnxruntime's and a V2 client's own checks; notebooks; the wheel; the site"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make docs         build the site of the documentation into site/"
 	@echo "make coverage     run all tests, or TESTS=tests/test_x.py, and print their coverage, worker processes included"
-	@echo "make soak         the exactly-once test for ten minutes, with random seeds"
+	@echo "make soak         what takes long: exactly once for ten minutes with random seeds, long streams, ten thousand SVMs"
 	@echo "make check        lint, types, import layers"
 	@echo "make demo         a service, and agents that play against it"
 	@echo "make bench        the paper's tables, and the peers side by side"
 	@echo "make constraints  pin the newest versions of what ships"
+	@echo "make hashes       requirements.txt: the hashes of what the image installs"
+	@echo "make sbom         a bill of materials, sbom.json (CycloneDX)"
 	@echo "make clean        remove the virtual environment and caches"
 
 # One stamp per set of extras: a server needs no linter.
@@ -48,9 +50,11 @@ $(VENV)/.compiled: $(VENV)/.serve $(wildcard service/learners/*.py) | $(VENV)/.b
 	@$(BIN)/python -c 'import service.app'
 	@touch $@
 
+# The extra's packages alone: to install the project again would build it again, under the feet of what is compiling.
 $(VENV)/.test $(VENV)/.check $(VENV)/.bench: $(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/.serve
 	@echo "installing what 'make $*' needs into $(VENV)"
-	@$(PIP) -c constraints.txt -e '.[$*]'
+	@$(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(sys.stdin.buffer)["project"]["optional-dependencies"]["$*"], sep="\n")' < pyproject.toml > $@.txt
+	@$(PIP) -c constraints.txt -r $@.txt
 	@touch $@
 
 setup: $(VENV)/.compiled $(VENV)/.test $(VENV)/.check
@@ -59,7 +63,8 @@ serve: $(VENV)/.compiled
 	@$(BIN)/python -m service serve --port $(PORT)
 
 # In the order of their names: xdist would have those with a single test last, which are the longest, on one core.
-test: $(VENV)/.compiled $(VENV)/.test
+test:
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.compiled $(VENV)/.test
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Coverage starts in every Python process that sees COVERAGE_PROCESS_START, the tests' own included.
@@ -107,10 +112,17 @@ bench: $(VENV)/.compiled $(VENV)/.bench
 
 constraints:
 	@rm -rf .constraints && $(PYTHON) -m venv .constraints
-	@.constraints/bin/pip install -qq --disable-pip-version-check '.[serve,test,check,bench,hosts]'
+	@.constraints/bin/pip install -qq --disable-pip-version-check '.[serve,otel,test,check,bench,hosts]'
 	@.constraints/bin/pip freeze --exclude horocycle > constraints.txt
 	@rm -rf .constraints
 	@echo "constraints.txt: $$(wc -l < constraints.txt) packages pinned"
+
+hashes: $(VENV)/.python
+	@$(BIN)/python -m release.hashes
+	@echo "requirements.txt: $$(grep -c == requirements.txt) packages hashed"
+
+sbom: $(VENV)/.compiled $(VENV)/.test
+	@$(BIN)/python -m release.sbom
 
 clean:
 	@rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist site

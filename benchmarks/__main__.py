@@ -9,7 +9,6 @@ import sys
 
 from benchmarks import (
     commit,
-    commit_cost,
     fit_defaults,
     fits,
     hyperboloid_perceptron,
@@ -19,6 +18,7 @@ from benchmarks import (
     paper_table1,
     real_streams,
     sessions,
+    start,
     strategic,
     svm,
     ten_classes,
@@ -34,9 +34,9 @@ BENCHMARKS = {
     "svm": svm,
     "fit_defaults": fit_defaults,
     "commit": commit,
-    "commit_cost": commit_cost,
     "observe": observe,
     "sessions": sessions,
+    "start": start,
     "strategic": strategic,
     "fits": fits,
 }

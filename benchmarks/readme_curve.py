@@ -18,18 +18,18 @@ from benchmarks.real_streams import DEFAULT, OURS, PEERS, SHUFFLES, Results, Str
 from service.geometry import Array
 
 FILE = Path(__file__).parents[1] / "docs" / "stream.svg"
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, GAP = 620, 400, 46, 150, 30, 52
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, GAP = 620, 400, 42, 182, 30, 54
 PANEL = (HEIGHT - TOP - GAP - 34) / 2
 NEWEST = 300
 TITLES = {
     "Fashion-MNIST test": "Fashion-MNIST in the disk: accuracy so far, %",
-    "Fashion, classes permuted at 5,000": f"the same, classes permuted after 5,000 points: of the newest {NEWEST}, %",
+    "Fashion, classes permuted at 5,000": f"the same, classes permuted after 5,000: of the newest {NEWEST}, %",
 }
 LINES = {DEFAULT: ("default session", "ours"), "River softmax, scaled, raw": ("River softmax", "c")}
 NAIVE, FOREST = "River GaussianNB, raw", "River ARF, raw"
 LINES |= {NAIVE: ("River GaussianNB", "a"), FOREST: ("River ARF", "b")}
 STYLE = """
-text { font: 12px system-ui, sans-serif; fill: #57606a } .grid { stroke: #8c959f; stroke-opacity: .3 }
+text { font: 15px system-ui, sans-serif; fill: #57606a } .grid { stroke: #8c959f; stroke-opacity: .3 }
 polyline { fill: none; stroke-width: 1.7; stroke-linejoin: round }
 .ours { stroke: #d1390d; stroke-width: 2.6 } .a { stroke: #1f6fd0 } .b { stroke: #2c8a3d } .c { stroke: #8250df }
 text.ours { fill: #d1390d; stroke: none; font-weight: 600 } text.a { fill: #1f6fd0; stroke: none }
@@ -62,25 +62,27 @@ def panel(stream: Stream, results: Results, top: float, low: float) -> list[str]
         return LEFT + (position - first) / (last - first) * (WIDTH - LEFT - RIGHT)
 
     def y(share: float) -> float:
-        return top + (100 - max(share, low)) / (100 - low) * PANEL
+        return top + (100 - share) / (100 - low) * PANEL
 
     parts = [f'<text x="{LEFT}" y="{top - 10:.0f}">{TITLES[stream.name]}</text>']
     for share in np.arange(low, 101, (100 - low) / 4):
         parts.append(f'<path class="grid" d="M{LEFT} {y(share):.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y(share) + 4:.1f}" text-anchor="end">{share:.0f}</text>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y(share) + 5:.1f}" text-anchor="end">{share:.0f}</text>')
     parts += [
         f'<text x="{x(at):.1f}" y="{top + PANEL + 16:.0f}" text-anchor="middle">{word}</text>' for at, word in ticks
     ]
     names = list[tuple[float, str, str]]()
     for name, (word, kind) in reversed(LINES.items()):
         at, share = curve(stream, results, name)
-        points = " ".join(f"{x(a):.1f},{y(s):.1f}" for a, s in zip(at.tolist(), share.tolist(), strict=True))
+        points = " ".join(
+            f"{x(a):.1f},{y(s):.1f}" for a, s in zip(at.tolist(), share.tolist(), strict=True) if s >= low
+        )
         parts.append(f'<polyline class="{kind}" points="{points}"/>')
         whole = 100 * (1 - np.mean(results[name].wrong))
         names.append((y(float(share[-1])), f"{word} {whole:.1f}", kind))
     below = -np.inf
     for height, word, kind in sorted(names, key=lambda each: (each[0], each[2] != "ours")):
-        below = max(height + 4, below + 15)
+        below = max(height + 5, below + 17)
         parts.append(f'<text class="{kind}" x="{WIDTH - RIGHT + 7}" y="{below:.1f}">{word}</text>')
     return parts
 

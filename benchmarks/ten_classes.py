@@ -9,15 +9,15 @@ them, without the store; the default begins its softmax anew from 10 batch fits 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from river import linear_model, naive_bayes
 
 from benchmarks.learners import Contender, Task, dicts, rates, river_run
-from benchmarks.real_streams import ours, ring, scaled, wrapped_normals
+from benchmarks.real_streams import RIVER, ours, ring, wrapped_normals
 from service.learners import auto, gaussian, hemisphere, hyperboloid, one_vs_rest, perceptron, second_order, softmax
 from service.learners.encoding import encode
 
@@ -48,6 +48,10 @@ def contenders() -> list[Contender]:
     ]
 
 
+def _river(make: Callable[[], Any], rows: Sequence[dict[int, float]], classes: Sequence[int]) -> None:
+    river_run(make(), rows, classes)
+
+
 def main() -> None:
     tasks, learners = dict[str, Task](), contenders()
     X, y = learners[0].X, learners[0].y
@@ -56,8 +60,8 @@ def main() -> None:
         tasks[each.name] = Task(N, partial(each.observe, N, BLOCK))
     tasks["session: the default"] = Task(N, partial(ours(), X, y, K))
     tasks["session: auto without refits"] = Task(N, partial(ours(refit="none"), X, y, K))
-    tasks["River GaussianNB"] = Task(N, lambda: river_run(naive_bayes.GaussianNB(), rows, classes))
-    tasks["River softmax, scaled"] = Task(N, lambda: river_run(scaled(linear_model.SoftmaxRegression()), rows, classes))
+    for name in ("GaussianNB", "softmax, scaled"):
+        tasks[f"River {name}"] = Task(N, partial(_river, RIVER[name], rows, classes))
     found, sizes = rates(tasks), {each.name: len(encode(each.observe(N, BLOCK))) for each in learners}
     lines = [
         f"K = {K}, d = {D}, {N:,} points in blocks of {BLOCK:,}; points a second of CPU\n",

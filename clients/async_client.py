@@ -10,6 +10,8 @@ from asyncio import sleep
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 from time import monotonic
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -107,9 +109,13 @@ class AsyncSessions:
         return await self._open({"dimension": dimension, **settings})
 
     async def restore(
-        self, snapshot: dict[str, Any], *, id: str | None = None, name: str | None = None
+        self, snapshot: dict[str, Any] | str | PathLike[str], *, id: str | None = None, name: str | None = None
     ) -> AsyncSession:
-        """Import what `AsyncSession.snapshot` exported, from this service or another, under a new id"""
+        """Import what `AsyncSession.snapshot` exported, or a file that `AsyncSession.save` wrote, from this service or
+        another, under a new id"""
+        if not isinstance(snapshot, dict):
+            call = calls.restore_file(self._client.channel, Path(snapshot), id, name)
+            return AsyncSession(self._client, await self._client.run(call))
         return await self._open({"snapshot": snapshot, "id": id, "name": name})
 
     async def fork(
@@ -320,6 +326,31 @@ class AsyncSession:
     async def snapshot(self, *, points: bool = True) -> dict[str, Any]:
         """The session as one JSON document, for `restore`; `points`: with the retained points"""
         return await self._client.run(self._calls.snapshot(points))
+
+    async def save(self, path: str | PathLike[str], *, points: bool = True) -> Path:
+        """The session as a file, for `restore`, of any size: it is written as it comes. The file is there when it is
+        whole. Fits that have ended go with it; `points`: the retained points too"""
+        target, failures = Path(path), 0
+        part = target.with_name(target.name + ".part")
+        while True:
+            lost: Reply = None
+            try:
+                request = built(self._client.http, self._calls.snapshot_in_pieces(points))
+                response = await self._client.http.send(request, stream=True)
+                try:
+                    if response.status_code == 200:
+                        with part.open("wb") as file:
+                            async for chunk in response.aiter_bytes():
+                                file.write(chunk)
+                        return part.replace(target)
+                    await response.aread()
+                    lost = response
+                finally:
+                    await response.aclose()
+            except httpx.TransportError as error:
+                lost = error
+            failures += 1
+            await self._client.sleep(self._calls.channel.pause(lost, failures))
 
     async def disk(self) -> Disk:
         """A picture of points, boundary and band: a notebook shows it, `save` writes it to a file"""

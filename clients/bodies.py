@@ -19,6 +19,7 @@ from clients.arrays import as_array, one_column, plain, refused, whole
 from clients.problems import LengthMismatch, UnknownLabel, WrongArgument, problem
 
 JSON = "application/json"
+NDJSON = "application/x-ndjson"
 RAW = "application/octet-stream"
 #: A batch with at least this many numbers goes raw.
 MANY = 1024

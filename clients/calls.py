@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar, cast
 from urllib.parse import quote
+
+import orjson
 
 from clients.answers import (
     Array,
     Certificate,
+    Document,
     FitInfo,
     Label,
     Labelled,
@@ -26,10 +30,11 @@ from clients.answers import (
     Page,
     Predicted,
     SessionInfo,
+    binary_document,
     label_array,
 )
 from clients.arrays import plain
-from clients.bodies import JSON, RAW, Batch, dump, encode, encode_raw, rows
+from clients.bodies import JSON, NDJSON, RAW, Batch, dump, encode, encode_raw, rows
 from clients.events import Subscription
 from clients.problems import (
     HorocycleError,
@@ -41,6 +46,7 @@ from clients.problems import (
     StaleModel,
     UnknownFit,
     WentBackwards,
+    WrongArgument,
     problem,
 )
 from clients.progress import Report
@@ -48,6 +54,8 @@ from clients.transport import Answer, Call, Channel, Send, Sleep
 
 #: Seconds between two polls of a job: at first, and at the most.
 POLL, POLL_MOST = 0.05, 1.0
+
+C = TypeVar("C", Observed, Predicted)
 
 
 class Settings(TypedDict, total=False):
@@ -141,6 +149,45 @@ def open_session(
         if not (chosen_here or is_what_was_asked(info, settings, fork)):
             raise
     return SessionCalls(channel, info)
+
+
+def restore_file(channel: Channel, path: Path, id: str | None, name: str | None) -> Call[SessionCalls]:
+    """Import the file that `AsyncSession.save` wrote; or a JSON document of `AsyncSession.snapshot`, in a file"""
+    head = _first_line(path)
+    if head.get("version") != 3:
+        return (yield from open_session(channel, {"snapshot": _document(path), "id": id, "name": name}))
+    params = {"id": id or channel.key(), **({} if name is None else {"name": name})}
+    request = channel.request("POST", "/sessions", params, {"Content-Type": NDJSON}, path)
+    try:
+        info = yield from channel.ask(request, _info, channel.marks(params["id"]))
+    except SessionExists as error:
+        if not error.doubtful:
+            raise
+        info = yield from look(channel, params["id"])
+        if id is not None and not is_what_was_asked(info, {"snapshot": head, "name": name or info.name}):
+            raise
+    return SessionCalls(channel, info)
+
+
+def _first_line(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            head = orjson.loads(file.readline())
+    except OSError as error:
+        raise WrongArgument(f"{path} cannot be read: {error.strerror}") from error
+    except orjson.JSONDecodeError:  # JSON over several lines
+        head = {}
+    return head if isinstance(head, dict) else {}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        found = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict) or found.get("format") != "horocycle-snapshot":
+        raise WrongArgument(f"{path} is no snapshot: session.save(path) writes one")
+    return found
 
 
 def is_what_was_asked(info: SessionInfo, asked: Mapping[str, Any], fork: Mapping[str, Any] | None = None) -> bool:
@@ -281,6 +328,9 @@ class SessionCalls:
         request = self._request("GET", "/certificate", params=params)
         return self.channel.ask(request, lambda answer: Certificate.read(answer.json()), self.marks)
 
+    def snapshot_in_pieces(self, points: bool) -> Send:
+        return self._request("GET", "/snapshot", params={"points": str(points).lower(), "format": "ndjson"})
+
     def snapshot(self, points: bool) -> Call[dict[str, Any]]:
         request = self._request("GET", "/snapshot", params={"points": str(points).lower()})
         return self.channel.ask(request, Answer.json, self.marks)
@@ -305,13 +355,31 @@ class SessionCalls:
         probabilities: bool = False,
     ) -> Call[Observed]:
         content, kind = encode(batch, width(placing, self.info.dimension), self.index)
-        headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
+        headers = {**_accept(kind), **({} if if_match is None else {"If-Match": f'"{if_match}"'})}
         params = {**_reply(columns, probabilities), **_reading(kind, placing)}
         request = self._keyed("/observe", content, kind, key, headers=headers, params=params)
-        done = yield from self.channel.ask(
-            request, lambda answer: Observed.read(answer.json(), answer.replayed), self.marks
-        )
+        done = yield from self._with_columns(request, lambda told, answer: Observed.read(told, answer.replayed))
         self._learned(done)
+        return done
+
+    def _with_columns(self, request: Send, read: Callable[[Document, Answer], C]) -> Call[C]:
+        """An answer with its columns as JSON, or as binary rows, where predictions are indices of labels"""
+        unnamed = False
+
+        def parse(answer: Answer) -> C:
+            nonlocal unnamed
+            if (summary := answer.headers.get("horocycle-summary")) is None:
+                return read(answer.json(), answer)
+            told = binary_document(answer.content, summary)
+            unnamed = told["predictions"].max(initial=-1) >= len(self.info.labels)
+            if not unnamed:
+                told["predictions"] = label_array(self.info.labels)[told["predictions"]]
+            return read(told, answer)
+
+        done = yield from self.channel.ask(request, parse, self.marks)
+        if unnamed:  # labels were added since the last look
+            yield from self.refresh()
+            done = replace(done, predictions=label_array(self.info.labels)[done.predictions])
         return done
 
     def _learned(self, done: Observed) -> None:
@@ -331,12 +399,13 @@ class SessionCalls:
     def predict(self, batch: Batch, model: str | None, placing: Placing | None = None) -> Call[Predicted]:
         content, kind = encode(batch, width(placing or {}, self.info.dimension), self.index)
         params = {**({} if model is None else {"model": model}), **(placing or {})}
-        request = self._request("POST", "/predict", params=params, headers={"Content-Type": kind}, content=content)
+        headers = {"Content-Type": kind, **_accept(kind)}
+        request = self._request("POST", "/predict", params=params, headers=headers, content=content)
 
-        def read(answer: Answer) -> Predicted:
-            return Predicted.read(answer.json(), answer.version if model in (None, "online") else None)
+        def read(told: Document, answer: Answer) -> Predicted:
+            return Predicted.read(told, answer.version if model in (None, "online") else None)
 
-        return self.channel.ask(request, read, self.marks)
+        return self._with_columns(request, read)
 
     # --------------------------------------------------------------------------------- the fits
 
@@ -434,6 +503,11 @@ def chosen(placing: Mapping[str, Any]) -> Placing:
     """What of it was given"""
     found: Any = {name: placing[name] for name in Placing.__annotations__ if placing.get(name) is not None}
     return cast(Placing, found)
+
+
+def _accept(kind: str) -> dict[str, str]:
+    """Who sends raw rows gets columns back as such"""
+    return {"Accept": f"{RAW}, {JSON}"} if kind == RAW else {}
 
 
 def _reply(columns: bool, probabilities: bool = False) -> dict[str, str]:

@@ -13,6 +13,8 @@ from time import sleep
 from collections import deque
 from collections.abc import Generator, Iterator, Callable
 from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 from time import monotonic
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -110,9 +112,13 @@ class Sessions:
         return self._open({"dimension": dimension, **settings})
 
     def restore(
-        self, snapshot: dict[str, Any], *, id: str | None = None, name: str | None = None
+        self, snapshot: dict[str, Any] | str | PathLike[str], *, id: str | None = None, name: str | None = None
     ) -> Session:
-        """Import what `Session.snapshot` exported, from this service or another, under a new id"""
+        """Import what `Session.snapshot` exported, or a file that `Session.save` wrote, from this service or
+        another, under a new id"""
+        if not isinstance(snapshot, dict):
+            call = calls.restore_file(self._client.channel, Path(snapshot), id, name)
+            return Session(self._client, self._client.run(call))
         return self._open({"snapshot": snapshot, "id": id, "name": name})
 
     def fork(
@@ -323,6 +329,31 @@ class Session:
     def snapshot(self, *, points: bool = True) -> dict[str, Any]:
         """The session as one JSON document, for `restore`; `points`: with the retained points"""
         return self._client.run(self._calls.snapshot(points))
+
+    def save(self, path: str | PathLike[str], *, points: bool = True) -> Path:
+        """The session as a file, for `restore`, of any size: it is written as it comes. The file is there when it is
+        whole. Fits that have ended go with it; `points`: the retained points too"""
+        target, failures = Path(path), 0
+        part = target.with_name(target.name + ".part")
+        while True:
+            lost: Reply = None
+            try:
+                request = built(self._client.http, self._calls.snapshot_in_pieces(points))
+                response = self._client.http.send(request, stream=True)
+                try:
+                    if response.status_code == 200:
+                        with part.open("wb") as file:
+                            for chunk in response.iter_bytes():
+                                file.write(chunk)
+                        return part.replace(target)
+                    response.read()
+                    lost = response
+                finally:
+                    response.close()
+            except httpx.TransportError as error:
+                lost = error
+            failures += 1
+            self._client.sleep(self._calls.channel.pause(lost, failures))
 
     def disk(self) -> Disk:
         """A picture of points, boundary and band: a notebook shows it, `save` writes it to a file"""

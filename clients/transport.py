@@ -12,9 +12,10 @@ import math
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -63,7 +64,7 @@ class Send:
     url: str
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    content: bytes | None = None
+    content: bytes | Path | None = None  # a file is sent as it is read
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ class Channel:
         path: str,
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        content: bytes | None = None,
+        content: bytes | Path | None = None,
     ) -> Send:
         return Send(method, self.url + path, params or {}, {**self.headers, **(headers or {})}, content)
 
@@ -242,6 +243,14 @@ class Channel:
             if failures >= self.retry.attempts or self.clock() - began + wait > self.retry.patience:
                 raise self.failure(reply, failures)
             yield Sleep(wait)
+
+    def pause(self, reply: Reply, failures: int) -> float:
+        """Seconds to wait after so many failures of a download; raises what no retry would mend"""
+        if isinstance(reply, httpx.Response) and reply.status_code not in RETRIED:
+            raise refusal(Answer(reply.status_code, reply.headers, reply.content))
+        if failures >= self.retry.attempts:
+            raise self.failure(reply, failures)
+        return max(self.retry.delay(failures, self.rng), retry_after(reply))
 
     def failure(self, reply: Reply, attempts: int) -> Problem | Unreachable:
         """What to raise after the last attempt"""
@@ -321,11 +330,29 @@ def _spoken(name: str) -> str:
 
 
 def built(http: httpx.Client | httpx.AsyncClient, request: Send, timeout: httpx.Timeout | None = None) -> httpx.Request:
+    content, headers = request.content, dict(request.headers)
+    body: bytes | Iterator[bytes] | AsyncIterator[bytes] | None
+    if isinstance(content, Path):
+        headers["Content-Length"] = str(content.stat().st_size)
+        body = _read(content) if isinstance(http, httpx.Client) else _aread(content)
+    else:
+        body = content
     return http.build_request(
         request.method,
         request.url,
         params=request.params or None,
-        headers=request.headers,
-        content=request.content,
+        headers=headers,
+        content=body,
         timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else timeout,
     )
+
+
+def _read(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while data := file.read(1 << 20):
+            yield data
+
+
+async def _aread(path: Path) -> AsyncIterator[bytes]:
+    for data in _read(path):
+        yield data

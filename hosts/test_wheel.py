@@ -28,7 +28,7 @@ def interpreter(python: str) -> str | None:
     return found if found and subprocess.run([found, "--version"], capture_output=True).returncode == 0 else None
 
 
-@pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13"])
+@pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13", "python3.14"])
 def test_the_wheel_is_the_client_and_with_its_extra_the_service(tmp_path: Path, python: str) -> None:
     if (found := interpreter(python)) is None:
         pytest.skip(f"{python} is not on this machine")

@@ -26,6 +26,7 @@ from service.api import (
     events,
     fits,
     health,
+    importing,
     inference,
     log,
     metrics,
@@ -77,7 +78,7 @@ FIELD = re.compile(r"(?!(?:body|query|int|str|float|opening|importing|forking)$)
 NUMBER = ("float_type", "int_type")  # what pydantic says where a number belongs
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, ingests: type[Ingest] = Ingest) -> FastAPI:
     settings = settings or Settings()
     if settings.redis_url is None:
         raise RuntimeError("create_app needs a redis_url; `python -m service serve` runs a private store by itself")
@@ -87,7 +88,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         connection = connect(url, deadline=settings.deadline, wait_replicas=settings.wait_replicas)
         store, log, late = Store(connection), Log(connection), LateLabels(connection)
-        ingest = Ingest(store, log, late, Refits(connection), queue=settings.queue, patience=settings.deadline)
+        ingest = ingests(store, log, late, Refits(connection), queue=settings.queue, patience=settings.deadline)
         fits, forker, follower = FitQueue(connection), Forker(connection), Follower(connection)
         streams = Streams(settings.event_streams)
         keys = ApiKeys(connection)
@@ -115,6 +116,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.router.routes.append(WebSocketRoute("/sessions/{id}/stream", stream))
+    app.include_router(importing.router)  # before the route of JSON bodies
     for part in (sessions, metrics, certificate, events, log, fits, snapshot, disk, page, health, inference, pages):
         app.include_router(part.router)
     for extra in (fits.promotion, pages.problems, *([demo.router] if settings.demo else [])):

@@ -67,7 +67,9 @@ class Settings(BaseModel):
         default=4096, ge=1, description="connections of one worker; beyond, the one idle for longest gives way"
     )
     header_seconds: float = Field(default=10.0, gt=0, description="seconds to wait for headers, or for more of a body")
-    body_seconds: float = Field(default=60.0, gt=0, description="seconds a body may take, or nobody reads an answer")
+    body_seconds: float = Field(
+        default=60.0, gt=0, description="seconds a body may take, and one more for 256 KiB; or nobody reads an answer"
+    )
     tls_certificate: Path | None = Field(
         default=None, description="file of the certificate chain: HTTPS instead of HTTP"
     )
@@ -78,6 +80,7 @@ class Settings(BaseModel):
     hosts: Listed = Field(default=(), description="names in the Host header beside loopback and `host`; *: any")
     origins: Listed = Field(default=(), description="web pages that may call, as https://example.org")
     direct: bool = Field(default=True, description="answer observe and predict in the HTTP protocol, past ASGI")
+    otel: bool = Field(default=False, description="send traces and metrics by OpenTelemetry, as OTEL_* variables say")
     access_log: bool = Field(default=False, description="log every request, as JSON, on stderr")
 
     @model_validator(mode="before")

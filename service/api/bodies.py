@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.formats import JSON, load_json, media_type
+from service.api.formats import JSON, NDJSON, load_json, media_type
+from service.api.front import headers_of
 from service.api.problems import respond
 from service.api.writing import offload
 from service.errors import BodyTooLarge, InvalidRequest
@@ -40,6 +41,12 @@ IMPORT = re.compile(rb'\s*\{(?:\s*"(?:id|name)"\s*:\s*(?:"(?:[^"\\]|\\.)*"|null)
 BEGINNING = 4096
 
 
+def is_in_pieces(scope: Scope) -> bool:
+    """A snapshot as NDJSON, which is read as it comes (importing.py)"""
+    given = headers_of(scope).get("content-type", "")
+    return bool(scope["path"] == "/sessions" and given.partition(";")[0].strip().lower() == NDJSON)
+
+
 class BodyLimit:
     """`limit` is that of any body; only those that bring points along, a snapshot's and a fit's, may have `large`."""
 
@@ -47,7 +54,7 @@ class BodyLimit:
         self._app, self._limit, self._large = app, limit, large
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "DELETE"):
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "DELETE") or is_in_pieces(scope):
             await self._app(scope, receive, send)
             return
         parts: list[Message] = []

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import ValidationError
 
-from service.api.schemas import ForkSession, ImportSession, OpenSession
+from service.api.schemas import Fit, ForkSession, ImportSession, OpenSession
 from service.errors import InvalidParameter, InvalidRequest, InvalidSnapshot
 from service.sessions import snapshot
-from service.sessions.records import Kept
+from service.sessions.records import Kept, SavedFit
 from service.sessions.spec import WITHOUT_REFERENCE, Spec, asked
+from service.store.fit_queue import KEEP_FITS, shown
 
 #: Settings of version 0.1 that are no more.
 DROPPED = ("keep_events",)
@@ -18,15 +21,30 @@ FIXED = ("dimension", "curvature", "labels")
 
 def imported(body: ImportSession) -> Kept:
     snapshot.check(body.snapshot)
-    given = body.snapshot.get("session")
+    kept = snapshot.read(body.snapshot, session_of(body.snapshot.get("session"), body.id, body.name).spec())
+    if len({possible(fit).id for fit in kept.fits}) != len(kept.fits) or len(kept.fits) > KEEP_FITS:
+        raise InvalidSnapshot(f"the snapshot has a fit twice, or more than {KEEP_FITS}")
+    return kept
+
+
+def session_of(given: Any, id: str | None, name: str | None) -> OpenSession:
+    """What the session of a snapshot asks for, under another id"""
     if isinstance(given, dict):
         given = {name: value for name, value in given.items() if name not in DROPPED}
     try:
         session = OpenSession.model_validate(given)
     except ValidationError as error:
         raise InvalidSnapshot(f"the session of the snapshot: {error.errors()[0]['msg']}") from error
-    named = session.model_copy(update={"id": body.id, "name": body.name or session.name})
-    return snapshot.read(body.snapshot, named.spec())
+    return session.model_copy(update={"id": id, "name": name or session.name})
+
+
+def possible(saved: SavedFit) -> SavedFit:
+    """A fit that can be answered"""
+    try:
+        Fit.model_validate(shown(saved))
+    except ValidationError as error:
+        raise InvalidSnapshot(f"a fit of the snapshot: {error.errors()[0]['msg']}") from error
+    return saved
 
 
 def forked(body: ForkSession, source: Spec) -> Spec:

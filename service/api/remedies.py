@@ -23,7 +23,7 @@ REMEDIES = {
     "binary-only": "Give a strategic session two labels, the wanted one last.",
     "invalid-parameter": "The detail says what the parameter may be.",
     "id-reused": "Give every predicted point an id of its own.",
-    "invalid-snapshot": "Send what GET /sessions/{id}/snapshot gave, unchanged.",
+    "invalid-snapshot": "Send what GET /sessions/{id}/snapshot gave, unchanged and whole.",
     "empty-class": "Observe at least one point of every label first, or open a session with fewer labels.",
     "too-many-points": "Fit a sample of them. An operator can raise HOROCYCLE_FIT_POINTS.",
     "not-separable": "Ask for a soft margin: no classifier of this kind has all these points on their sides.",

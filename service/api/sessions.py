@@ -38,8 +38,8 @@ stamped = [Depends(stamp)]
 
 @router.post("/sessions", status_code=201, response_model=Session, dependencies=stamped, summary="Open a session")
 async def open_session(body: Opening, request: Request, response: Response) -> dict[str, Any]:
-    """With `snapshot`: a session exported elsewhere goes on here, under a new id. With `fork`: a new session from
-    another's log, replayed on the server."""
+    """With `snapshot`: a session exported elsewhere goes on here, under a new id; a snapshot in pieces is the body, as
+    NDJSON, with `id` and `name` in the query. With `fork`: a new session from another's log, replayed on the server."""
     here, tenant = context(request), tenant_in(request.scope)
     await require_room(here, request.scope)
     if isinstance(body, ForkSession):
@@ -48,7 +48,7 @@ async def open_session(body: Opening, request: Request, response: Response) -> d
     elif isinstance(body, ImportSession):
         kept = await run_in_threadpool(imported, body)
         spec = owned(tenant, kept.loaded.spec)
-        loaded = await here.store.open(replace(kept.loaded, spec=spec), kept.batch)
+        loaded = await here.store.restore(replace(kept, loaded=replace(kept.loaded, spec=spec)))
     else:
         loaded = await here.store.open(first_session(owned(tenant, body.spec())))
     response.headers["Location"] = f"/sessions/{outer(loaded.spec.id)}"

@@ -49,10 +49,12 @@ async def work(url: str, *, seconds: float, memory: int, deadline: float = 5.0) 
     """Work on what there is, one fit at a time, until cancelled."""
     connection = connect(url, deadline=deadline)
     fits, forks, forker = FitQueue(connection), ForkQueue(connection), None
+    told = ""
     try:
         while True:
             try:
                 job = await fits.claim()
+                told = ""
                 if job is not None:
                     await _work_on(fits, job, seconds, memory)
                     continue
@@ -61,7 +63,9 @@ async def work(url: str, *, seconds: float, memory: int, deadline: float = 5.0) 
                     await forker.work(fork)
                     continue
             except (HorocycleError, RedisError) as error:  # the store is away, or full: what was claimed is retried
-                log.warning("fits and forks wait: %s", error)
+                if str(error) != told:  # once, not at every attempt
+                    log.warning("fits and forks wait: %s", error)
+                told = str(error)
             await asyncio.sleep(PAUSE)
     finally:
         await connection.close()

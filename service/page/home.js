@@ -131,6 +131,7 @@ async function watch() {
       await refresh();
       $("said").textContent = "";
     } catch (error) {
+      $("loading").hidden = true;
       $("said").textContent = error instanceof Problem ? error.message : "The service does not answer; trying again.";
       if (!(error instanceof Problem || error instanceof TypeError)) throw error;
     }

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import resource
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 #: Bytes of a request line and its headers.
 HEADER_BYTES = 65536
+#: Bytes of a body that earn it a second more: a snapshot in pieces may be large.
+SLOWEST = 1 << 18
+#: A line of headers that asks for another protocol.
+UPGRADE = re.compile(rb"\r\nupgrade:(?![ \t]*websocket)[^\r\n]*", re.IGNORECASE)
 #: Files that a worker may open beside its connections.
 SPARE_FILES = 128
 #: Seconds that a connection is kept for another request.
@@ -54,6 +59,13 @@ def below_file_limit(connections: int) -> int:
     return connections if soft == resource.RLIM_INFINITY else max(min(connections, soft - SPARE_FILES), 1)
 
 
+def without_upgrade(data: bytes) -> bytes:
+    """A request that asks for another protocol, as `curl --http2` does for h2c, is answered in HTTP/1.1: RFC 9110, 7.8,
+    allows that. The parser would take what follows the headers for that protocol's, and lose the body."""
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return UPGRADE.sub(b"", head) + end + rest
+
+
 def raise_file_limit() -> None:
     """The soft limit on open files up to the hard one, for this process and those it starts"""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -71,6 +83,7 @@ class BoundedHttp(HttpToolsProtocol):
     stopped: ClassVar[float] = math.inf  # when those that were busy then are cut off
 
     began = heard = 0.0  # when it began to wait for headers, or for the body; when it was last heard of
+    body_bytes = 0  # received since the headers were whole
     stuck: float | None = None  # since when nobody has read what was written
     header_bytes: int | None = None  # of a request that has begun, while its headers are not whole
 
@@ -90,6 +103,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard = self.loop.time()
+        if self in self.idle and (b"pgrade:" in data or b"PGRADE:" in data):
+            data = without_upgrade(data)
+        self.body_bytes += len(data)
         super().data_received(data)
         if self.header_bytes is not None:  # after these bytes too: they were all of headers
             self.header_bytes += len(data)
@@ -137,7 +153,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def headers_came(self) -> None:
         self.idle.pop(self, None)
-        self.header_bytes, self.began = None, self.heard
+        self.header_bytes, self.began, self.body_bytes = None, self.heard, 0
 
     def _await_request(self) -> None:
         self.began = self.heard = self.loop.time()
@@ -163,7 +179,8 @@ class BoundedHttp(HttpToolsProtocol):
         reading = self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete
         if not reading or self.flow.read_paused:  # it is the app's turn
             return False
-        return now - self.began > self.limits.body_seconds or now - self.heard > self.limits.header_seconds
+        allowed = self.limits.body_seconds + self.body_bytes / SLOWEST
+        return now - self.began > allowed or now - self.heard > self.limits.header_seconds
 
     def _sweep(self) -> None:
         now = self.loop.time()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from service.sessions.frozen import frozen
 from service.sessions.rows import Batch
@@ -182,8 +182,27 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class SavedFit:
+    """A fit that has ended, for a snapshot"""
+
+    ENDED: ClassVar = ("done", "failed", "cancelled")
+    INSTANTS: ClassVar = ("created", "started", "finished")  # in milliseconds, or none
+    NUMBERS: ClassVar = (*INSTANTS, "attempts", "progress")
+    TOLD: ClassVar = ("report", "failure")
+
+    id: str
+    status: str
+    asked: Mapping[str, Any]  # its fields, each with its value
+    fingerprint: bytes  # of the request that asked for it
+    numbers: Mapping[str, Any]
+    told: Mapping[str, Any]
+    model: bytes = b""  # the packed classifier
+
+
+@dataclass(frozen=True)
 class Kept:
     """A whole session, for a snapshot"""
 
     loaded: Loaded
     batch: Batch  # the retained points
+    fits: tuple[SavedFit, ...] = ()

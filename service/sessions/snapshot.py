@@ -1,11 +1,13 @@
 """A session as one JSON document, to open elsewhere: versioned, with a checksum, no pickle.
 
     {"format": "horocycle-snapshot", "version": 2, "session": {…}, "counters": {…}, "status": …, "state": base64,
-     "tally": base64, "points": base64, "confusion": [[i, j, n], …], "log": […], "digest": hex}
+     "tally": base64, "points": base64, "confusion": [[i, j, n], …], "log": […], "fits": […], "digest": hex}
 
-`state` is the learner as the store keeps it, `points` the retained points as rows of float64. Idempotency keys, events
-and points that wait for labels stay behind. The digest finds damage; it is no signature, so all the rest is checked as
-if a stranger had written it.
+`state` is the learner as the store keeps it, `points` the retained points as rows of float64, `fits` those that have
+ended, if there are any, each with its classifier. Idempotency keys, events and points that wait for labels stay behind.
+snapshot_pieces.py has the form for what is too large for one document.
+
+The digest finds damage; it is no signature, so all the rest is checked as if a stranger had written it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import numpy as np
 from service.errors import HorocycleError, InvalidSnapshot, StateCorrupt
 from service.geometry import RADIUS_LIMIT, Array, require_ball
 from service.learners import decode, encode, gaussian, hemisphere, second_order, softmax
-from service.sessions import rows
+from service.sessions import rows, saved_fits
 from service.sessions.records import Counters, Kept, Loaded
 from service.sessions.spec import Spec, asked
 from service.sessions.tally import BINS, BLOCK, Tally, from_cells, from_version_1
@@ -37,20 +39,28 @@ LARGEST_COUNT = 2**53
 
 
 def export(kept: Kept) -> dict[str, Any]:
-    loaded = kept.loaded
     document = {
-        "format": FORMAT,
+        **head(kept.loaded),
         "version": VERSION,
+        "state": _text(encode(kept.loaded.state)),
+        "points": _text(rows.pack(kept.batch)),
+    }
+    if kept.fits:
+        document["fits"] = [{**saved_fits.to_json(each), "model": _text(each.model)} for each in kept.fits]
+    return {**document, "digest": _digest(document)}
+
+
+def head(loaded: Loaded) -> dict[str, Any]:
+    """All but the learner, the points and the fits"""
+    return {
+        "format": FORMAT,
         "session": asked(loaded.spec),
         "counters": asdict(loaded.counters),
         "status": loaded.status,
-        "state": _text(encode(loaded.state)),
         "tally": _text(loaded.tally.pack()),
-        "points": _text(rows.pack(kept.batch)),
         "confusion": [list(cell) for cell in loaded.confusion.cells()],
         "log": loaded.tally.log.tolist(),
     }
-    return {**document, "digest": _digest(document)}
 
 
 def check(document: dict[str, Any]) -> None:
@@ -68,7 +78,20 @@ def check(document: dict[str, Any]) -> None:
 def read(document: dict[str, Any], spec: Spec) -> Kept:
     """The session of a checked snapshot, under `spec`: what the snapshot's session asked for, as a new session"""
     try:
-        state, points = decode(_bytes(document["state"])), _bytes(document["points"])
+        state, points = _bytes(document["state"]), _bytes(document["points"])
+        fits = [(each, _bytes(each["model"])) for each in _list(document.get("fits", []))]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidSnapshot(f"the snapshot is malformed: {reprlib.repr(str(error))}") from error
+    loaded = read_session(document, state, spec)
+    check_points(spec, points, loaded.counters.observed)
+    saved = tuple(saved_fits.from_json(each, spec, model) for each, model in fits)
+    return Kept(loaded, rows.unpack(points, spec.dimension), saved)
+
+
+def read_session(document: dict[str, Any], encoded: bytes, spec: Spec) -> Loaded:
+    """The session without its points, from its head and its learner"""
+    try:
+        state = decode(encoded)
         counters = Counters(**{f.name: _count(document["counters"][f.name]) for f in fields(Counters)})
         cells = {(_count(i), _count(j)): _count(n) for i, j, n in document["confusion"]}
         log = [_count(n) for n in document["log"]]
@@ -78,13 +101,12 @@ def read(document: dict[str, Any], spec: Spec) -> Kept:
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError, StateCorrupt) as error:
         raise InvalidSnapshot(f"the snapshot is malformed: {reprlib.repr(str(error))}") from error
     _check_state(spec, state)
-    _check_points(spec, points, counters.observed)
     _check_counts(spec, counters, cells, log)
     _check_tally(tally, counters.observed)
     if status not in ("warming", "live") or (status == "warming" and not spec.warmup):
         raise InvalidSnapshot(f"the status of the snapshot is {reprlib.repr(status)}")
     confusion = from_cells([(i, j, n) for (i, j), n in cells.items()])
-    return Kept(Loaded(spec, 0, counters, state, status, tally, confusion), rows.unpack(points, spec.dimension))
+    return Loaded(spec, 0, counters, state, status, tally, confusion)
 
 
 def _check_state(spec: Spec, state: Any) -> None:
@@ -194,7 +216,7 @@ def _check_tally(tally: Tally, observed: int) -> None:
         raise InvalidSnapshot("the tally of the snapshot does not fit its counters")
 
 
-def _check_points(spec: Spec, points: bytes, observed: int) -> None:
+def check_points(spec: Spec, points: bytes, observed: int) -> None:
     if len(points) % rows.row_bytes(spec.dimension):
         raise InvalidSnapshot("the points of the snapshot are not whole rows")
     table = rows.table(points, spec.dimension)
@@ -209,6 +231,12 @@ def _check_points(spec: Spec, points: bytes, observed: int) -> None:
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < LARGEST_COUNT:
         raise ValueError(f"{reprlib.repr(value)} is no count")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list) or len(value) > 1000:
+        raise ValueError("the fits are a list")
     return value
 
 

@@ -9,18 +9,17 @@ Why not a job queue from the shelf: docs/fits.md.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
-from xxhash import xxh3_64_hexdigest, xxh32_digest
+from xxhash import xxh32_digest
 
 from service.errors import (
     FitNotReady,
@@ -34,8 +33,10 @@ from service.errors import (
     StoreUnavailable,
     UnknownFit,
 )
+from service.sessions.records import SavedFit
 from service.store import scripts
 from service.store.connection import Connection
+from service.store.fit_codec import fit_fields, read_fits, sealed, unsealed
 from service.store.keys import (
     fit_models_key,
     fit_points_key,
@@ -96,7 +97,7 @@ class FitQueue:
             if not await self._connection.script(scripts.FIT_BRING, [state_key(sid), fit_points_key(sid)], *piece):
                 raise SessionGone(sid)
         await self._connection.call("ZADD", fit_queue_key(), time.time(), f"{sid} {fit}", lost=OutcomeUnknown)
-        arguments = (fit, fingerprint, _sealed(recipe), KEEP_FITS, ttl, name, len(pieces))
+        arguments = (fit, fingerprint, sealed(recipe), KEEP_FITS, ttl, name, len(pieces))
         keys = [*_keys(sid), *session_keys(sid)]
         reply = await self._connection.script(scripts.FIT_OPEN, keys, *arguments, lost=OutcomeUnknown)
         if reply == FitReply.GONE:
@@ -132,6 +133,14 @@ class FitQueue:
         order = fields.get(b"order", b"").decode().split()
         return [_shown(fit, fields) for fit in reversed(order)]
 
+    async def saved(self, sid: str) -> AsyncIterator[SavedFit]:
+        """Those that have ended, oldest first, each with its model: for a snapshot"""
+        flat = await self._connection.read("HGETALL", fits_key(sid))
+        for each in read_fits(dict(zip(flat[::2], flat[1::2], strict=True))):
+            model = await self._connection.read("HGET", fit_models_key(sid), each.id)
+            if each.status != "done" or model is not None:  # it may have been forgotten meanwhile
+                yield replace(each, model=model or b"")
+
     async def cancel(self, sid: str, fit: str) -> None:
         """End a fit that is under way; forget one that has ended"""
         if await self._connection.script(scripts.FIT_CANCEL, _keys(sid), fit, lost=OutcomeUnknown) == 0:
@@ -162,7 +171,7 @@ class FitQueue:
                 if isinstance(reply, list):
                     await self._look_again(sid, fit)
                     recipe, name, pieces = reply
-                    return Job(sid, fit, owner, _unsealed(recipe), await self._points(sid, name, int(pieces)))
+                    return Job(sid, fit, owner, unsealed(recipe), await self._points(sid, name, int(pieces)))
                 if reply > 0:
                     await self._connection.call("ZADD", fit_queue_key(), time.time() + reply / 1000, entry)
                 elif reply == 0 or time.time() - float(since) > FORGOTTEN:
@@ -194,10 +203,10 @@ class FitQueue:
         return bool(reply)
 
     async def done(self, job: Job, report: dict[str, Any], model: bytes) -> None:
-        await self._settle(job, "done", "report", _sealed(report), model)
+        await self._settle(job, "done", "report", sealed(report), model)
 
     async def failed(self, job: Job, failure: dict[str, Any]) -> None:
-        await self._settle(job, "failed", "failure", _sealed(failure))
+        await self._settle(job, "failed", "failure", sealed(failure))
 
     async def again(self, job: Job) -> None:
         """Its process died: back into the queue"""
@@ -217,6 +226,11 @@ def _keys(sid: str) -> list[str]:
     return [key(sid) for key in (fits_key, state_key, log_key, fit_points_key, fit_models_key)]
 
 
+def shown(saved: SavedFit) -> dict[str, Any]:
+    """A fit of a snapshot as it will be answered"""
+    return _shown(saved.id, fit_fields(saved))
+
+
 def _shown(fit: str, fields: dict[bytes, bytes]) -> dict[str, Any]:
     """A fit as it is answered"""
 
@@ -234,35 +248,15 @@ def _shown(fit: str, fields: dict[bytes, bytes]) -> dict[str, Any]:
         "id": fit,
         "status": status,
         "progress": float(get("progress") or 0),
-        **_unsealed(get("recipe") or b"{}").get("asked", {}),
+        **unsealed(get("recipe") or b"{}").get("asked", {}),
         "created_at": instant("created"),
         "started_at": instant("started"),
         "finished_at": instant("finished"),
         "attempts": int(get("attempts") or 0),
-        "failure": None if failure is None else _unsealed(failure),
+        "failure": None if failure is None else unsealed(failure),
         **dict.fromkeys(REPORTED),
-        **({} if report is None else _unsealed(report)),
+        **({} if report is None else unsealed(report)),
     }
-
-
-def _sealed(document: dict[str, Any]) -> str:
-    """As JSON, with its checksum behind it"""
-    text = json.dumps(document, default=str)
-    return f"{text} {xxh3_64_hexdigest(text.encode())}"
-
-
-def _unsealed(stored: bytes) -> dict[str, Any]:
-    """What ends with a brace has no checksum: it was written by Lua, or by an older version"""
-    text, _, check = stored.rpartition(b" ")
-    if stored.endswith(b"}"):
-        text, check = stored, b""
-    try:
-        if check and check.decode() != xxh3_64_hexdigest(text):
-            raise ValueError("the checksum does not match")
-        found: dict[str, Any] = json.loads(text)
-    except ValueError as error:
-        raise StateCorrupt("what is stored of a fit is damaged") from error
-    return found
 
 
 def _sealed_piece(rows: bytes) -> bytes:

@@ -131,6 +131,11 @@ def session_keys(sid: str) -> tuple[str, ...]:
     return first + tuple(key(sid) for key in _FURTHER)
 
 
+def staged_keys(sid: str, name: str) -> tuple[str, ...]:
+    """What has come of a session that comes in pieces, until it is whole, and these are renamed"""
+    return tuple(_key(sid, f"staged:{name}:{what}") for what in ("log", "blocks", "block_order", "fits", "fit_models"))
+
+
 _FURTHER = (
     blocks_key,
     block_order_key,

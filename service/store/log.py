@@ -7,6 +7,7 @@ are found by position.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
 
 from service.errors import LogTrimmed
 from service.sessions import checkpoint, rows
@@ -22,6 +23,14 @@ from service.store.keys import blocks_key, log_key
 
 #: Entries that are read in one go.
 PAGE = 128
+
+
+class Part(NamedTuple):
+    """What of an entry was asked for"""
+
+    begin: int  # the position of its first point
+    end: int  # and behind the entry's last, which may not have been asked for
+    data: bytes | None  # the packed rows; None: they are not kept
 
 
 class Log:
@@ -47,22 +56,28 @@ class Log:
 
     # ------------------------------------------------------------------------------- points
 
-    async def points(self, loaded: Loaded, start: int, stop: int) -> tuple[int, bytes]:
-        """The packed rows of the points start … stop−1, or of the newest part that is kept, and where that begins"""
+    async def parts(self, loaded: Loaded, start: int, stop: int) -> AsyncIterator[Part]:
+        """The points start … stop−1, an entry at a time; behind them an empty part where the next entry begins"""
         spec, size = loaded.spec, rows.row_bytes(loaded.spec.dimension)
-        parts, first, reached = list[bytes](), start, start
         async for page in self.pages(spec.id, f"{start + 1}-0", loaded.newest):
-            blocks = await self.blocks(spec.id, [name for record in page for name in record.blocks("rows")])
             for record in page:
                 begin, end = record.id.observed - record.points, record.id.observed
-                data = codec.record_rows(record, spec, blocks)
-                if data is None or begin > reached:  # what lies before it is not kept
-                    parts, first = [], end if data is None else begin
                 if begin >= stop:
-                    return first, b"".join(parts)
+                    yield Part(begin, begin, b"")
+                    return
+                data = codec.record_rows(record, spec, await self.blocks(spec.id, record.blocks("rows")))
                 if data is not None:
-                    parts.append(data[max(start - begin, 0) * size : (stop - begin) * size])
-                reached = end
+                    data = data[max(start - begin, 0) * size : (stop - begin) * size]
+                yield Part(max(begin, start), end, data)
+
+    async def points(self, loaded: Loaded, start: int, stop: int) -> tuple[int, bytes]:
+        """The packed rows of the points start … stop−1, or of the newest part that is kept, and where that begins"""
+        parts, first, reached = list[bytes](), start, start
+        async for part in self.parts(loaded, start, stop):
+            if part.data is None or part.begin > reached:  # what lies before it is not kept
+                parts, first = [], part.end if part.data is None else part.begin
+            parts.append(part.data or b"")
+            reached = part.end
         return first, b"".join(parts)
 
     async def first_kept(self, loaded: Loaded) -> int:

@@ -50,6 +50,7 @@ from service.store.keys import (
 from service.store.late_labels import KEEP_IDS
 from service.store.log import Log
 from service.store.scripts import CommitReply, OpenReply
+from service.store.staging import BLOCKS, Staging
 
 #: Bytes of settings after which a page of the list ends: labels and a reference point may be long.
 PAGE = 1 << 20
@@ -86,11 +87,16 @@ class Store:
         self._listed: set[str] = set()  # since the list's server last changed, as far as is known here
         self._listed_in = 0
 
-    async def open(self, loaded: Loaded, points: Batch | None = None) -> Loaded:
-        """A new session. One that is imported brings its retained points along; its log begins with a checkpoint."""
+    def staging(self, spec: Spec) -> Staging:
+        """For a session that comes in pieces, to be opened when all are there"""
+        return Staging(self._connection, spec, commit_name())
+
+    async def open(self, loaded: Loaded, points: Batch | None = None, staged: Staging | None = None) -> Loaded:
+        """A new session. One that is imported brings its retained points along, or they are staged; the last entry of
+        its log then is a checkpoint."""
         spec, written, newest = loaded.spec, codec.Written([], {}), loaded.newest
         if loaded.counters.observed:
-            newest = EntryId(loaded.counters.observed, 1)
+            newest = EntryId(loaded.counters.observed, 1 if staged is None else staged.entries + 1)
             loaded = replace(loaded, newest=newest, learner_at=newest, checkpoints=(newest,))
             kept = None if points is None or not spec.keep_points else points
             entry = Entry(Kind.IMPORT, loaded.counters, loaded.status, 0 if kept is None else len(kept), kept)
@@ -102,23 +108,40 @@ class Store:
         fields = codec.state_fields(None, loaded, learner)
         fields += ["revision", loaded.revision, "entries", newest.number, "learner_at", str(newest)]
         fields += ["check", codec.checked_counts(loaded.revision, newest.number)]
-        if written.blocks:
+        if written.blocks or (staged is not None and BLOCKS in staged.written):
             fields += ["blocks", 1]
         if loaded.checkpoints:
             fields += ["checkpoints", "".join(f"{id} " for id in loaded.checkpoints)]
         lengths = (len(fields), len(written.fields), len(written.blocks))
-        arguments = [spec.ttl_seconds or 0, str(newest), *lengths, *fields, *written.fields, *written.blocks]
-        keys = [born_key(spec.id), *session_keys(spec.id)]
-        blocks = [("HSET", blocks_key(spec.id), name, data) for name, data in written.blocks.items()]
+        keys = [born_key(spec.id), *session_keys(spec.id), *(() if staged is None else staged.keys)]
+        blocks = [
+            ("HSET", blocks_key(spec.id), name, data) if staged is None else staged.block(name, data)
+            for name, data in written.blocks.items()
+        ]
+        marks = "" if staged is None else staged.marks
+        arguments = [spec.ttl_seconds or 0, str(newest), marks, *lengths, *fields, *written.fields, *written.blocks]
         reply = await self._connection.script(scripts.OPEN, keys, *arguments, lost=OutcomeUnknown, first=blocks)
         if reply == OpenReply.NO_BLOCK:
             raise StoreUnavailable("the store lost a block of this session before it was opened")
         if reply == OpenReply.TAKEN:
-            if written.blocks:
+            if written.blocks and staged is None:
                 await self._connection.call("HDEL", blocks_key(spec.id), *written.blocks)
             raise SessionExists(spec.id)
         await self._list(spec)
         return loaded
+
+    async def restore(self, kept: Kept) -> Loaded:
+        """A session from a snapshot"""
+        if not kept.fits:
+            return await self.open(kept.loaded, kept.batch)
+        staged = self.staging(kept.loaded.spec)
+        try:
+            for saved in kept.fits:
+                await staged.fit(saved)
+            return await self.open(kept.loaded, kept.batch, staged)
+        finally:
+            with suppress(StoreUnavailable):
+                await staged.drop()
 
     async def _list(self, spec: Spec) -> None:
         try:

@@ -240,7 +240,7 @@ def test_sessions_on_every_shard_do_what_sessions_do(servers: Cluster, running: 
             copy = client.sessions.restore(session.snapshot())
             assert copy.info.observed == 62
             events = session.events(after="0-0")
-            assert next(events).observed == 40
+            assert next(events).data["observed"] == 40
             events.close()
         listed = {each.id for each in client.sessions.list(page=2)}
         assert {each.id for each in (*sessions, *forks)} <= listed

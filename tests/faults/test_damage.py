@@ -21,7 +21,7 @@ from service.process.private_store import EmbeddedServer
 from service.sessions.records import Loaded
 from service.sessions.requests import Request
 from service.sessions.rows import Batch
-from service.store import codec, fit_queue
+from service.store import codec, fit_codec, fit_queue
 from service.store.keys import answers_key, blocks_key, born_key, ids_key, log_key, session_keys, state_key
 from service.store.sessions import _unsealed
 from tests.storing import Parts, bits, storing
@@ -150,12 +150,12 @@ def test_every_byte_of_stored_answers_and_of_what_is_kept_of_fits(small: Small) 
             with pytest.raises((StateCorrupt, UnicodeDecodeError)):
                 _unsealed(bad.decode(), answer)
     report, piece = (
-        fit_queue._sealed({"points": 3, "seconds": 0.25}).encode(),
+        fit_codec.sealed({"points": 3, "seconds": 0.25}).encode(),
         fit_queue._sealed_piece(bytes(range(48))),
     )
     for bad in flipped(report):
         with pytest.raises(StateCorrupt):
-            fit_queue._unsealed(bad)
+            fit_codec.unsealed(bad)
     for bad in flipped(piece):
         with pytest.raises(StateCorrupt):
             fit_queue._unsealed_piece(bad)
