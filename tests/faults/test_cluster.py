@@ -24,6 +24,7 @@ import pytest
 
 from clients import Client, WentBackwards
 from service.errors import StoreUnavailable
+from service.process.private_store import EmbeddedServer
 from service.store import scripts
 from service.store.connect import connect
 from service.store.follower import Follower
@@ -306,9 +307,11 @@ def test_a_slot_that_nobody_serves_is_503_and_not_ready_until_somebody_does(serv
         assert retry(partial(http.get, f"/sessions/{sid}"), 200).json()["id"] == sid
 
 
-def test_an_entry_that_a_failover_lost_is_put_back_when_its_session_or_fit_is_looked_at(servers: Cluster) -> None:
+def test_an_entry_that_a_failover_lost_is_put_back_when_its_session_or_fit_is_looked_at(server: EmbeddedServer) -> None:
+    """On a store without a fit worker, which would take the fit"""
+
     async def look() -> None:
-        async with storing(servers.url) as parts, storing(servers.url) as later:
+        async with storing(server.url) as parts, storing(server.url) as later:
             sid = (await parts.opened()).spec.id
             rng = np.random.default_rng(1)
             await parts.observe(sid, rng.uniform(-0.5, 0.5, (8, 2)), [0, 1] * 4)
