@@ -10,14 +10,13 @@ ENV NUMBA_CPU_NAME=generic \
 WORKDIR /build
 RUN python -m venv /opt/horocycle
 # What it depends on changes seldom, and is a layer of its own.
-COPY constraints.txt pyproject.toml ./
-RUN /opt/horocycle/bin/python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print('\n'.join(p['dependencies'] + p['optional-dependencies']['serve']))" > needed.txt
-RUN /opt/horocycle/bin/pip install --constraint constraints.txt --requirement needed.txt
-COPY LICENSE README.md ./
+COPY requirements.txt ./
+RUN /opt/horocycle/bin/pip install --require-hashes --no-deps --requirement requirements.txt
+COPY LICENSE README.md pyproject.toml ./
 COPY horocycle horocycle
 COPY service service
 COPY clients clients
-RUN /opt/horocycle/bin/pip install --constraint constraints.txt --no-deps .
+RUN /opt/horocycle/bin/pip install --no-deps --no-build-isolation .
 RUN mkdir -p /var/cache/horocycle && cd / && /opt/horocycle/bin/python -c "import service.learners.loops"
 
 FROM python:3.11-slim

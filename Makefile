@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 SOURCES := $(shell find service clients horocycle -name '*.py')
 PIP    := $(BIN)/pip install -qq --disable-pip-version-check
 
-.PHONY: help setup serve test test-hosts wheel docs coverage soak check demo bench constraints clean
+.PHONY: help setup serve test test-hosts wheel docs coverage soak check demo bench constraints hashes sbom clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,11 +18,13 @@ help:
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make docs         build the site of the documentation into site/"
 	@echo "make coverage     run all tests, or TESTS=tests/test_x.py, and print their coverage, worker processes included"
-	@echo "make soak         the exactly-once test for ten minutes, with random seeds"
+	@echo "make soak         what takes long: exactly once for ten minutes with random seeds, long streams, ten thousand SVMs"
 	@echo "make check        lint, types, import layers"
 	@echo "make demo         a service, and agents that play against it"
 	@echo "make bench        the paper's tables, and the peers side by side"
 	@echo "make constraints  pin the newest versions of what ships"
+	@echo "make hashes       requirements.txt: the hashes of what the image installs"
+	@echo "make sbom         a bill of materials, sbom.json (CycloneDX)"
 	@echo "make clean        remove the virtual environment and caches"
 
 # One stamp per set of extras: a server needs no linter.
@@ -48,9 +50,11 @@ $(VENV)/.compiled: $(VENV)/.serve $(wildcard service/learners/*.py) | $(VENV)/.b
 	@$(BIN)/python -c 'import service.app'
 	@touch $@
 
+# The extra's packages alone: to install the project again would build it again, under the feet of what is compiling.
 $(VENV)/.test $(VENV)/.check $(VENV)/.bench: $(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/.serve
 	@echo "installing what 'make $*' needs into $(VENV)"
-	@$(PIP) -c constraints.txt -e '.[$*]'
+	@$(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(sys.stdin.buffer)["project"]["optional-dependencies"]["$*"], sep="\n")' < pyproject.toml > $@.txt
+	@$(PIP) -c constraints.txt -r $@.txt
 	@touch $@
 
 setup: $(VENV)/.compiled $(VENV)/.test $(VENV)/.check
@@ -58,8 +62,10 @@ setup: $(VENV)/.compiled $(VENV)/.test $(VENV)/.check
 serve: $(VENV)/.compiled
 	@$(BIN)/python -m service serve --port $(PORT)
 
-test: $(VENV)/.compiled $(VENV)/.test
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+# In the order of their names: xdist would have those with a single test last, which are the longest, on one core.
+test:
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.compiled $(VENV)/.test
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Coverage starts in every Python process that sees COVERAGE_PROCESS_START, the tests' own included.
 coverage: $(VENV)/.compiled $(VENV)/.test
@@ -84,14 +90,19 @@ wheel: $(VENV)/.python
 docs: $(VENV)/.hosts
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir site
 
+# Tests that only talk to a service, which may stand on any store.
+ON_ANY_STORE := $(addprefix tests/test_,sessions.py stream.py message_stream.py events.py labels.py log.py fits.py)
+
 soak: $(VENV)/.compiled $(VENV)/.test
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_loop.py tests/faults/test_message_stream.py tests/test_svm_random.py
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_exactly_once.py tests/faults/test_cluster.py tests/faults/test_loop.py tests/faults/test_message_stream.py tests/test_svm_random.py tests/test_theorems.py tests/test_confidence.py
+	@for store in cluster sentinel; do $(BIN)/python -m pytest --store=$$store $(ON_ANY_STORE) || exit 1; done
 
 check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache | tail -n 1
+	@! command -v node > /dev/null || for each in service/page/*.js; do node --input-type=module --check < $$each || exit 1; done
 
 demo: $(VENV)/.compiled
 	@$(BIN)/python -m clients.demo
@@ -101,10 +112,17 @@ bench: $(VENV)/.compiled $(VENV)/.bench
 
 constraints:
 	@rm -rf .constraints && $(PYTHON) -m venv .constraints
-	@.constraints/bin/pip install -qq --disable-pip-version-check '.[serve,test,check,bench,hosts]'
+	@.constraints/bin/pip install -qq --disable-pip-version-check '.[serve,otel,test,check,bench,hosts]'
 	@.constraints/bin/pip freeze --exclude horocycle > constraints.txt
 	@rm -rf .constraints
 	@echo "constraints.txt: $$(wc -l < constraints.txt) packages pinned"
+
+hashes: $(VENV)/.python
+	@$(BIN)/python -m release.hashes
+	@echo "requirements.txt: $$(grep -c == requirements.txt) packages hashed"
+
+sbom: $(VENV)/.compiled $(VENV)/.test
+	@$(BIN)/python -m release.sbom
 
 clean:
 	@rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist site

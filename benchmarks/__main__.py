@@ -9,7 +9,6 @@ import sys
 
 from benchmarks import (
     commit,
-    commit_cost,
     fit_defaults,
     fits,
     hyperboloid_perceptron,
@@ -19,8 +18,10 @@ from benchmarks import (
     paper_table1,
     real_streams,
     sessions,
+    start,
     strategic,
     svm,
+    ten_classes,
 )
 
 BENCHMARKS = {
@@ -28,13 +29,14 @@ BENCHMARKS = {
     "paper_figures": paper_figures,
     "hyperboloid_perceptron": hyperboloid_perceptron,
     "learners": learners,
+    "ten_classes": ten_classes,
     "real_streams": real_streams,
     "svm": svm,
     "fit_defaults": fit_defaults,
     "commit": commit,
-    "commit_cost": commit_cost,
     "observe": observe,
     "sessions": sessions,
+    "start": start,
     "strategic": strategic,
     "fits": fits,
 }

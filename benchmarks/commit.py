@@ -1,14 +1,20 @@
 """python -m benchmarks.commit [--before FOLDER] [--rounds N]: what the store spends on a commit, and on a session
 
-The service as it ships, one worker and its private store, on loopback; with --before a second one from another checkout
-of this project, with the same interpreter. What is counted is CPU time, user and system, of the store's process alone,
-over the commits that /metrics counts meanwhile. Both services meet every cell once a round, in shuffled order, with
-fsync on every commit and without an append-only file; the medians over the rounds are compared.
+CPU time, user and system, of the store's process alone, with fsync on every commit and without an append-only file. Two
+ways to ask for it, and a PING in both, which nothing is subtracted for:
+
+    woken         the service as it ships, one worker and its private store, on loopback; with --before a second one
+                  from another checkout of this project, with the same interpreter. The store sleeps until a commit
+                  comes, so each pays for waking up with cold caches: several times what a PING costs otherwise.
+    back to back  the commits of a worker, recorded byte for byte and sent again to an empty store over one socket,
+                  DEPTH at a time: parsing, the script, its commands and the reply, as for a store that is busy.
+
+Woken, both services meet every cell once a round, in shuffled order; commits are those that /metrics counts. Medians
+over the rounds are compared. The target of 50 µs is for commits back to back: woken, a PING alone exceeds it.
 
 A session of each cell is opened once and filled with the points it retains. `keyed`: every request has an
 Idempotency-Key of its own, so that its answer is stored too. Requests over 16 connections are gathered, and a commit
-carries several. PING is what GET /health/ready asks of the store: the least that a command costs here, where the
-store's caches are cold after a worker has had the processor.
+carries several. PING, woken, is what GET /health/ready asks of the store.
 
 Bytes a session: the difference of the store's used_memory.
 """
@@ -22,6 +28,7 @@ import os
 import random
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -33,8 +40,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import hiredis
 import httpx
 import numpy as np
 import orjson
@@ -42,8 +51,15 @@ import redis
 import uvloop
 
 from benchmarks.observe import Load, requests
+from benchmarks.result_files import kept
 from benchmarks.streams import ball, direction
+from service.process.private_store import EmbeddedServer
+from service.sessions import rows
+from service.sessions.requests import Request
+from service.store.connection import Connection as StoreConnection
+from service.store.connection import packed
 from tests.running import Running, wait_until_ready
+from tests.storing import storing
 
 ROUNDS, SECONDS = 5, 0.6
 KEEP = 10_000  # points that a session retains
@@ -244,9 +260,8 @@ def show_cells(found: Found, names: Sequence[str]) -> None:
         return statistics.median(each.cpu for each in found[name, policy, cell])
 
     rounds = min(map(len, found.values()))
-    print(
-        f"CPU of the store, µs a commit; medians of {rounds} interleaved rounds of {SECONDS:g} s; lowest–highest now\n"
-    )
+    what = f"Woken: CPU of the store, µs a commit; medians of {rounds} interleaved rounds of {SECONDS:g} s"
+    print(f"{what}; lowest–highest now\n")
     columns = "".join(f"{policy:>8}: {'  '.join(f'{name:>6}' for name in names)}{'':21}" for policy in POLICIES)
     print(f"{'':34}{columns}  requests a commit")
     for cell in CELLS:
@@ -259,9 +274,6 @@ def show_cells(found: Found, names: Sequence[str]) -> None:
             line += f" {f'{min(runs):.0f}–{max(runs):.0f}':>11}  "
         print(line + f" {statistics.median(each.gathered for each in found[NOW, 'memory', cell]):8.1f}")
     print()
-    one = {cell: median(NOW, "memory", cell) for cell in CELLS}
-    show("one point of a perceptron, keyed, without fsync: µs", one[ONE], 50)
-    show("one point of a perceptron, no key, without fsync: µs", one[UNKEYED], 50)
     times = statistics.median(
         second.cpu / first.cpu
         for second, first in zip(found[NOW, "memory", SECOND_ORDER], found[NOW, "memory", WIDE], strict=True)
@@ -275,6 +287,96 @@ def show_cells(found: Found, names: Sequence[str]) -> None:
 
 def show(what: str, value: float, most: float) -> None:
     print(f"{what:70} {value:7.2f} ≤ {most:g}  {'met' if value <= most else 'MISSED'}")
+
+
+# ------------------------------------------------------------------------------------------------ back to back
+
+DEPTH = 16
+Commits = list[tuple[bytes, int]]  # the commands of each, and how many there are
+
+
+async def open_session(url: str, cell: Cell) -> None:
+    async with storing(url) as parts:
+        settings = {"id": "one", "dimension": cell.d, "keep_points": KEEP, "algorithm": cell.algorithm}
+        await parts.opened(**settings, reference="origin")
+
+
+async def record(url: str, cell: Cell, count: int) -> Commits:
+    """The commits of so many requests, one after another, as they were sent"""
+    sent: Commits = []
+
+    class Recording(StoreConnection):
+        async def calls(self, commands: Sequence[tuple[Any, ...]], **how: Any) -> list[Any]:
+            sent.append((b"".join(part for command in commands for part in packed(command)), len(commands)))
+            return await super().calls(commands, **how)
+
+    table = points(cell.n * count, cell.d)
+    batches = [rows.unpack(table[i * cell.n : (i + 1) * cell.n].tobytes(), cell.d) for i in range(count)]
+    async with storing(url, connect=Recording) as parts:
+        await parts.ingest.current("one")
+        sent.clear()
+        for i, batch in enumerate(batches):
+            key = f"key-{i}" if cell.keyed else None
+            await parts.ingest.observe("one", Request(batch, bytes(16), key, columns=False))
+    return sent
+
+
+def send(to: socket.socket, commits: Commits) -> None:
+    reader = hiredis.Reader()
+    for at in range(0, len(commits), DEPTH):
+        some = commits[at : at + DEPTH]
+        to.sendall(b"".join(commands for commands, _ in some))
+        left = sum(count for _, count in some)
+        while left:
+            reader.feed(to.recv(1 << 16))
+            while (reply := reader.gets()) is not False:
+                assert not isinstance(reply, hiredis.HiredisError), reply
+                left -= 1
+
+
+def cost(server: EmbeddedServer, store: redis.Redis, cell: Cell, commits: Commits) -> tuple[float, float]:
+    """µs of CPU a commit, and what the store itself says its script took"""
+    if cell is not PING:
+        store.flushall()
+        asyncio.run(open_session(server.url, cell))
+    warm = len(commits) // 3
+    with socket.socket(socket.AF_UNIX) as to:
+        to.connect(str(server.data / "server.sock"))
+        send(to, commits[:warm])
+        store.config_resetstat()
+        before = time.clock_gettime((~server.pid << 3) | 2)
+        send(to, commits[warm:])
+        spent = time.clock_gettime((~server.pid << 3) | 2) - before
+    script = store.info("commandstats").get("cmdstat_evalsha", {"usec": 0})["usec"]
+    return 1e6 * spent / (len(commits) - warm), script / (len(commits) - warm)
+
+
+def back_to_back(rounds: int) -> None:
+    print(f"\nBack to back: CPU of the store, µs a commit, {DEPTH} sent at a time; its script; medians of {rounds}\n")
+    print(f"{'':34}" + "".join(f"{policy:>12}{'script':>10}" for policy in POLICIES))
+    found: dict[tuple[Cell, str], float] = {}
+    with tempfile.TemporaryDirectory(prefix="horocycle-bench-") as data, EmbeddedServer(Path(data)) as server:
+        with redis.Redis.from_url(server.url) as store:
+            for cell in [each for each in CELLS if each.connections == 1]:
+                store.config_set("appendonly", "no")
+                store.flushall()
+                commits: Commits = [(b"*1\r\n$4\r\nPING\r\n", 1)] * 6000
+                if cell is not PING:
+                    asyncio.run(open_session(server.url, cell))
+                    commits = asyncio.run(record(server.url, cell, max(60, min(3000, 600_000 // cell.n // cell.d))))
+                line = f"{cell.name:34}"
+                for policy, appendonly in POLICIES.items():
+                    store.config_set("appendonly", appendonly)
+                    while store.info("persistence")["aof_rewrite_in_progress"]:
+                        time.sleep(0.02)
+                    costs = np.array([cost(server, store, cell, commits) for _ in range(rounds)])
+                    found[cell, policy] = float(np.median(costs[:, 0]))
+                    line += f"{found[cell, policy]:12.1f}{np.median(costs[:, 1]):10.1f}"
+                print(line, flush=True)
+    print()
+    show("one point of a perceptron, keyed, without fsync: µs", found[ONE, "memory"], 50)
+    show("one point of a perceptron, no key, without fsync: µs", found[UNKEYED, "memory"], 50)
+    show("second order at d = 100 over a perceptron", found[SECOND_ORDER, "memory"] / found[WIDE, "memory"], 2)
 
 
 # -------------------------------------------------------------------------------------------- bytes a session
@@ -367,8 +469,10 @@ def main(argv: Sequence[str] = ()) -> None:
     parser.add_argument("--single", type=int, default=10_000, help="single points of a session; 0: measure no bytes")
     arguments = parser.parse_args(argv)
     before = None if arguments.before is None else arguments.before.resolve()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(before, arguments.rounds, arguments.single))
+    with kept("commit"):
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run(before, arguments.rounds, arguments.single))
+        back_to_back(arguments.rounds)
 
 
 if __name__ == "__main__":

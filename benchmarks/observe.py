@@ -1,14 +1,16 @@
 """python -m benchmarks.observe [--quick] [--only WORD …]: what an observe costs, end to end; its peer and its floor
 
-Four servers run at once, on loopback: the service as it ships (one worker, its private store with fsync on every
-commit); River's perceptron behind FastAPI (`river_server.py`: JSON, in memory), as it is, and again with its weights
-written to a store like ours before every answer; and a bare ASGI app that reads the body, drops it and says 200.
-What is counted is CPU time, user and system, of a server and its store, a request; not
-wall time. Every system meets every cell once a round, in shuffled order; the medians over the rounds are compared.
+Five servers run at once, on loopback: the service as it ships (`protocol`: one worker, its private store with fsync on
+every commit); the same with `direct` off (`ASGI`); River's perceptron behind FastAPI (`river_server.py`: JSON, in
+memory), as it is, and again with its weights written to a store like ours before every answer; and a bare ASGI app that
+reads the body, drops it and says 200. What is counted is CPU time, user and system, of a server and its store, a
+request; not wall time. Every system meets every cell once a round, in shuffled order; the medians over the rounds are
+compared.
 
     summary   ?reply=summary, keep_points 0, no Idempotency-Key
     full      the columns in the answer, an Idempotency-Key a request, the newest 10,000 points retained
-    default   the same, of a session with the default settings (auto); the others are perceptrons at the origin
+    binary    full, with the columns as rows of float64 (Accept: application/octet-stream)
+    default   full, of a session with the default settings (auto); the others are perceptrons at the origin
 
 A shape with `stream` sends messages over a WebSocket, 64 of them unanswered at a time; in `full` by a named producer.
 Its peers get a request for each. p50 and p99 are wall time from the request to its answer.
@@ -34,7 +36,7 @@ import tempfile
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -48,6 +50,7 @@ import redis
 import uvloop
 from numpy.typing import NDArray
 
+from benchmarks.result_files import kept
 from benchmarks.streams import flipped, separable
 from service.geometry import Array
 from service.process.private_store import EmbeddedServer
@@ -99,12 +102,16 @@ SHAPES = (
     Shape(10_000, 10, raw=True, connections=2),
 )
 PAIR = Shape(1_000, 2, raw=True, connections=2)
-CONTRACTS, STREAMS = ("summary", "full", "default"), ("separable", "flipped")
+CONTRACTS, STREAMS = ("summary", "full", "binary", "default"), ("separable", "flipped")
+RAW_LARGE = SHAPES[-1]
 #: times the peer
-TARGETS = {
-    "summary": dict(zip(SHAPES, (2, 0.6, 3, 7, 9, 30, 55, 25, 95), strict=True)),
-    "full": dict(zip(SHAPES, (1.7, 0.5, 2.4, 5, 7, 19, 25, 17, 36), strict=True)),
-    "default": dict.fromkeys(SHAPES, 0.0),
+TARGETS: dict[tuple[str, str], dict[Shape, float]] = {
+    ("ASGI", "summary"): dict(zip(SHAPES, (2, 0.6, 3, 7, 9, 30, 55, 25, 95), strict=True)),
+    ("ASGI", "full"): dict(zip(SHAPES, (1.7, 0.5, 2.4, 5, 7, 19, 25, 17, 36), strict=True)),
+    ("ASGI", "binary"): {RAW_LARGE: 50},
+    ("protocol", "summary"): dict(zip(SHAPES, (3.5, 0.8, 5, 7, 9, 42, 80, 25, 115), strict=True)),
+    ("protocol", "full"): dict(zip(SHAPES, (2.6, 0.6, 4, 5, 7, 20, 30, 18, 38), strict=True)),
+    ("protocol", "binary"): {RAW_LARGE: 55},
 }
 WINDOW = 64
 KEEP = 10_000
@@ -123,7 +130,8 @@ class Cell:
 
 
 CELLS = [Cell(*each) for each in itertools.product(SHAPES, CONTRACTS[:2], STREAMS)]
-CELLS += [Cell(SHAPES[i], "default", "flipped") for i in (0, 4, 6)]
+CELLS += [Cell(RAW_LARGE, "binary", stream) for stream in STREAMS]
+CELLS += [Cell(SHAPES[i], "default", "flipped") for i in (0, 2, 4, 6, 8)]
 
 
 @cache
@@ -146,10 +154,16 @@ def bodies(n: int, d: int, raw: bool, stream: str) -> list[bytes]:
     return [orjson.dumps({"points": X[cut].tolist(), "labels": y[cut].tolist()}) for cut in cuts]
 
 
-def requests(path: str, bodies: Sequence[bytes], *, raw: bool = False, keys: bool = False) -> Iterator[bytes]:
+RAW = "application/octet-stream"
+
+
+def requests(
+    path: str, bodies: Sequence[bytes], *, raw: bool = False, keys: bool = False, binary: bool = False
+) -> Iterator[bytes]:
     """Whole HTTP/1.1 requests, for ever; each with an Idempotency-Key of its own if `keys`"""
-    kind = "application/octet-stream" if raw else "application/json"
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n".encode()
+    accept = f"Accept: {RAW}\r\n" if binary else ""
+    kind = RAW if raw else "application/json"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n{accept}".encode()
     tails = [b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies]
     run = os.urandom(8).hex().encode()
     for number, tail in enumerate(itertools.cycle(tails)):
@@ -315,14 +329,16 @@ class Measured:
     p50: float = 0.0  # seconds
     p99: float = 0.0
     gathered: float = 0.0  # requests a commit
+    store: float = 0.0  # seconds a request, of the store alone
 
 
-async def measure(load: Load, pids: Sequence[int], seconds: float, least: int) -> Measured:
-    before, own = cpu(pids), time.process_time()
+async def measure(load: Load, system: System, seconds: float, least: int) -> Measured:
+    before, own, stored = cpu(system.pids), time.process_time(), cpu(system.store_pids)
     took = await load.run(seconds, least)
-    spent, own = cpu(pids) - before, time.process_time() - own
-    p50, p99 = np.quantile(load.times, [0.5, 0.99])
-    return Measured(load.count, spent / load.count, load.count / took, own / took, float(p50), float(p99))
+    spent, own, stored = cpu(system.pids) - before, time.process_time() - own, cpu(system.store_pids) - stored
+    p50, p99 = map(float, np.quantile(load.times, [0.5, 0.99]))
+    n = load.count
+    return Measured(n, spent / n, n / took, own / took, p50, p99, store=stored / n)
 
 
 # ------------------------------------------------------------------------------------------------- the systems
@@ -333,7 +349,8 @@ class System:
     name: str
     url: str
     pids: Sequence[int]
-    store: str = ""  # the url of its store
+    store: str = ""  # the url of its store, if it is ours
+    store_pids: Sequence[int] = ()  # those among them that are a store
 
     def revision(self, sid: str) -> int:
         """How many commits a session of ours has seen"""
@@ -383,9 +400,9 @@ def uvicorn_app(name: str, app: str, **environment: str) -> Iterator[System]:
             process.wait()
 
 
-def ours(running: Running) -> System:
+def ours(running: Running, name: str = "protocol") -> System:
     pids = [running.launcher.pid, running.store_pid, *running.worker_pids]
-    return System("ours", running.url, pids, running.redis_url)
+    return System(name, running.url, pids, running.redis_url, [running.store_pid])
 
 
 def open_session(system: System, sid: str, d: int, contract: str) -> None:
@@ -430,7 +447,7 @@ async def measure_cell(system: System, cell: Cell, seconds: float) -> Measured:
     shape, keys = cell.shape, cell.contract != "summary"
     load = await Load.over(system.address, shape.connections, Socket if shape.stream else Connection)
     sid, taken = f"bench-{next(sessions)}", 0
-    if system.name == "ours":
+    if system.store:
         open_session(system, sid, shape.d, cell.contract)
         aside = await Load.over(system.address, 1)
         taken = await settle(aside, sid, cell)
@@ -441,12 +458,13 @@ async def measure_cell(system: System, cell: Cell, seconds: float) -> Measured:
             assert isinstance(connection, Socket)
             query = f"producer=p{number}" if keys else "reply=summary"
             await connection.open(f"/sessions/{sid}/stream?{query}")
-    elif system.name == "ours":
+    elif system.store:
         source = requests(
             session_path(sid, cell.contract),
             bodies(shape.n, shape.d, shape.raw, cell.stream),
             raw=shape.raw,
             keys=keys,
+            binary=cell.contract == "binary",
         )
     elif system.name in ("river", "durable"):
         assert httpx.delete(f"{system.url}/model").status_code == 200
@@ -458,10 +476,10 @@ async def measure_cell(system: System, cell: Cell, seconds: float) -> Measured:
         connection.source = source
     await load.run(0.05, shape.connections)
     taken += load.count * shape.n
-    commits = system.revision(sid) if system.name == "ours" else 0
-    result = await measure(load, system.pids, seconds, 2 * shape.connections)
+    commits = system.revision(sid) if system.store else 0
+    result = await measure(load, system, seconds, 2 * shape.connections)
     load.close()
-    if system.name == "ours":
+    if system.store:
         result = replace(result, gathered=result.requests / (system.revision(sid) - commits))
         observed = httpx.get(f"{system.url}/sessions/{sid}").json()["observed"]
         assert observed == taken + result.requests * shape.n, f"{observed} stored of {taken} and {result}"
@@ -491,43 +509,61 @@ class Budget:
             longest = max(longest, time.monotonic() - start)
 
 
+Found = dict[tuple[str, Cell], list[Measured]]
+
+
 async def cells(systems: Sequence[System], only: Sequence[str], budget: Budget, rng: random.Random) -> None:
     chosen = [cell for cell in CELLS if all(word in str(cell) for word in only)]
     plan: dict[tuple[str, Cell], None] = {}  # the peer gets no raw rows, and the floor does not look at its points
     for system, cell in itertools.product(systems, chosen):
-        plan[system.name, reduced(system.name, cell)] = None
+        if system.name != "ASGI" or not (cell.shape.stream or cell.contract == "default"):
+            plan[system.name, reduced(system.name, cell)] = None
     by_name = {system.name: system for system in systems}
-    found: dict[tuple[str, Cell], list[Measured]] = defaultdict(list)
+    found: Found = defaultdict(list)
     for _ in budget:
         order = list(plan)
         rng.shuffle(order)
         for name, cell in order:
             found[name, cell].append(await measure_cell(by_name[name], cell, budget.seconds))
-
-    def median(name: str, cell: Cell) -> float:
-        return 1e6 * statistics.median(each.cpu for each in found[name, reduced(name, cell)])
-
     rounds = min(map(len, found.values()))
-    print(f"\nCPU of server + store, µs a request; medians of {rounds} interleaved rounds of {budget.seconds:g} s\n")
-    head = f"{'cell':46} {'River':>9} {'ours':>8} {'ratio':>7} {'target':>7} {'':6} {'durable':>9} {'ratio':>7}"
-    print(f"{head} {'floor':>7} {'share':>6} {'req/commit':>10} {'p50 ms':>7} {'p99 ms':>7}  ours lo–hi")
-    for contract in CONTRACTS:
-        for cell in (each for each in chosen if each.contract == contract):
-            theirs, mine, least = median("river", cell), median("ours", cell), median("floor", cell)
-            target, runs, kept = TARGETS[contract][cell.shape], found["ours", cell], median("durable", cell)
-            costs = [1e6 * each.cpu for each in runs]
-            p50, p99 = (1e3 * statistics.median(each) for each in zip(*((r.p50, r.p99) for r in runs), strict=True))
-            print(
-                f"{cell!s:46} {theirs:9.0f} {mine:8.0f} {theirs / mine:6.1f}× {target or '':6}{'×' if target else ' '}"
-                f" {'' if not target else 'met' if theirs >= target * mine else 'MISSED':6}"
-                f" {kept:9.0f} {kept / mine:6.1f}× {least:7.0f} {least / mine:6.0%}"
-                f" {statistics.median(each.gathered for each in runs):10.1f} {p50:7.1f} {p99:7.1f}"
-                f"  {min(costs):.0f}–{max(costs):.0f}"
+    print(f"\nCPU of server + store, µs a request; medians of {rounds} interleaved rounds of {budget.seconds:g} s")
+    missed = [line for name in ("protocol", "ASGI") for line in table(name, chosen, found)]
+    client = [each.client for (name, _), runs in found.items() if name == "protocol" for each in runs]
+    print("\nof it store: the store's part. share: the floor's CPU over ours. The load took")
+    print(f"{statistics.median(client):.0%} of a core while ours was measured, at most {max(client):.0%}.")
+    print("\nMissed, and what stands in the way, µs a request:" if missed else "\nNothing was missed.")
+    print("\n".join(missed))
+
+
+def table(name: str, chosen: Sequence[Cell], found: Found) -> list[str]:
+    """Print what one way of serving costs beside its peers; the cells that miss their target, with their parts"""
+
+    def median(name: str, cell: Cell, what: str = "cpu") -> float:
+        return 1e6 * float(statistics.median(getattr(each, what) for each in found[name, reduced(name, cell)]))
+
+    print(f"\n{name:46} {'River':>8} {'ours':>7} {'ratio':>7} {'target':>7} {'':6} {'durable':>8} {'ratio':>7}", end="")
+    print(f" {'floor':>6} {'share':>5} {'store':>6} {'req/commit':>10} {'p50 ms':>7} {'p99 ms':>7}  ours lo–hi")
+    missed = list[str]()
+    for cell in sorted(chosen, key=lambda cell: CONTRACTS.index(cell.contract)):
+        if not (runs := found[name, cell]):
+            continue
+        theirs, mine, least, kept = (median(each, cell) for each in ("river", name, "floor", "durable"))
+        target, store = TARGETS.get((name, cell.contract), {}).get(cell.shape, 0), median(name, cell, "store")
+        p50, p99 = (1e3 * statistics.median(each) for each in zip(*((r.p50, r.p99) for r in runs), strict=True))
+        met, gathered = theirs >= target * mine, statistics.median(each.gathered for each in runs)
+        costs = sorted(1e6 * each.cpu for each in runs)
+        print(
+            f"{cell!s:46} {theirs:8.0f} {mine:7.0f} {theirs / mine:6.1f}× {target or '':6}{'×' if target else ' '}"
+            f" {'' if not target else 'met' if met else 'MISSED':6} {kept:8.0f} {kept / mine:6.1f}× {least:6.0f}"
+            f" {least / mine:5.0%} {store:6.0f} {gathered:10.1f} {p50:7.1f} {p99:7.1f}  {costs[0]:.0f}–{costs[-1]:.0f}"
+        )
+        if not met:
+            rest = mine - store - least
+            missed.append(
+                f"  {name}, {cell}: {mine:.0f} where {theirs / target:.0f} would do: {least:.0f} a bare server,"
+                f" {store:.0f} the store, {rest:.0f} reading, learning, committing and answering"
             )
-        print()
-    client = [each.client for (name, _), runs in found.items() if name == "ours" for each in runs]
-    print(f"share: the floor's CPU over ours. The load took {statistics.median(client):.0%} of a core")
-    print(f"while ours was measured, at most {max(client):.0%}.")
+    return missed
 
 
 def reduced(name: str, cell: Cell) -> Cell:
@@ -588,7 +624,7 @@ async def measure_pair(running: Running, cell: Cell, seconds: float) -> Measured
         for connection in part:
             connection.load, connection.source = load, source
     await load.run(0.05, 2 * half)
-    result = await measure(load, system.pids, seconds, 4 * half)
+    result = await measure(load, system, seconds, 4 * half)
     load.close()
     for sid in sids:
         end_session(system, sid)
@@ -617,33 +653,36 @@ async def run(quick: bool, only: Sequence[str]) -> None:
     rng, start = random.Random(11), time.monotonic()
     with ExitStack() as running:
         data = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="horocycle-bench-")))
-        one = running.enter_context(service(data / "one"))
+        one = running.enter_context(service(data / "one", HOROCYCLE_FIT_WORKERS="0"))
+        asgi = running.enter_context(service(data / "asgi", HOROCYCLE_FIT_WORKERS="0", HOROCYCLE_DIRECT="false"))
         peer = running.enter_context(uvicorn_app("river", "benchmarks.river_server:app"))
         bare = running.enter_context(uvicorn_app("floor", "benchmarks.observe:floor", **MALLOC))
         store = running.enter_context(EmbeddedServer(data / "river"))
-        kept = running.enter_context(uvicorn_app("durable", "benchmarks.river_server:app", RIVER_STORE=store.url))
-        kept = replace(kept, pids=[*kept.pids, store.pid])
+        durable = running.enter_context(uvicorn_app("durable", "benchmarks.river_server:app", RIVER_STORE=store.url))
+        durable = replace(durable, pids=[*durable.pids, store.pid], store_pids=[store.pid])
         for shape, stream in itertools.product(SHAPES, STREAMS):
             bodies(shape.n, shape.d, shape.raw, stream)
-        until = start + (40 if quick else 290)
-        systems = [ours(one), peer, kept, bare]
+        until = start + (40 if quick else 540)
+        systems = [ours(one), ours(asgi, "ASGI"), peer, durable, bare]
         await cells(systems, only, Budget(1 if quick else 5, 0.3 if quick else 0.5, until), rng)
         if only:
             return
         short = Budget(1 if quick else 4, 1.0, until + 25)
         await fsync(one, short, rng)
-        two = running.enter_context(service(data / "two", workers=2))
+        two = running.enter_context(service(data / "two", workers=2, HOROCYCLE_FIT_WORKERS="0"))
         short.until += 20
         await workers(one, two, short, rng)
-    print(f"\n{time.monotonic() - start:.0f} s in all, on {os.cpu_count()} cores, Python {sys.version.split()[0]}")
+    where = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at its end, Python {sys.version.split()[0]}"
+    print(f"\n{time.strftime('%Y-%m-%d')}, {time.monotonic() - start:.0f} s in all, on {where}")
 
 
 def main(argv: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.observe")
-    parser.add_argument("--quick", action="store_true", help="one round, in about a minute")
+    parser.add_argument("--quick", action="store_true", help="one round, in two minutes; results/ stays as it is")
     parser.add_argument("--only", nargs="*", default=[], help="just the cells with all of these words in their names")
     arguments = parser.parse_args(argv)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    whole = not (arguments.quick or arguments.only)
+    with kept("observe") if whole else nullcontext(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(arguments.quick, arguments.only))
 
 

@@ -1,11 +1,11 @@
 """The live page under 3,000 points a second for a minute, in headless Chromium: frames a second, memory, and CPU.
 
-`python -m benchmarks.page [seconds]`. A client streams 30 commits of 100 points a second to a session of two classes, and
-to one of ten (`auto`, regions); the page draws what comes. Frames are those the browser made; the page paints on one when
-something new has come. Its main thread's milliseconds are those of DevTools (script, style, layout, painting commands).
-CPU is that of Chromium's processes: the renderer, and the one that would be the GPU's, which draws in software here, on
-the cores that the service and the client use too. So frames a second say as much of the machine as of the page; the
-milliseconds of a frame do not. The heap is V8's after a collection, the resident set the renderer's.
+`python -m benchmarks.page [seconds]`. A client streams 30 commits of 100 points a second to a session of two classes,
+and to one of ten (`auto`, regions); the page draws what comes. Frames are those the browser made; the page paints on
+one when something new has come. CPU is that of Chromium's processes: the renderer with all its threads, and the one
+that would be the GPU's; both draw in software here, on the cores that the service and the client use too. So frames a
+second say as much of the machine as of the page; the milliseconds of CPU a frame do not. The heap is V8's after a
+collection, the resident set the renderer's.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class Meter:
         found: int = self.page.evaluate("made")
         return found
 
-    def main_thread(self) -> float:
-        """Seconds of the page's main thread"""
+    def script(self) -> float:
+        """Seconds that the page's scripts have run"""
         values = self.devtools.send("Performance.getMetrics")["metrics"]
-        return float(next(each["value"] for each in values if each["name"] == "TaskDuration"))
+        return float(next(each["value"] for each in values if each["name"] == "ScriptDuration"))
 
     def processes(self) -> Iterator[tuple[str, int, float]]:
         for each in self.browser.send("SystemInfo.getProcessInfo")["processInfo"]:
@@ -108,7 +108,7 @@ def measured(browser: Browser, url: str, name: str, body: dict[str, Any], second
     open_live(page, url, sid)
     meter, sent = Meter(browser, page), [0]
     client = threading.Thread(target=stream, args=(url, sid, len(body["labels"]), seconds, sent))
-    first, busy, cpu = meter.frames(), meter.main_thread(), meter.cpu()
+    first, busy, cpu = meter.frames(), meter.script(), meter.cpu()
     client.start()
     rates, heaps, resident, made, at = list[float](), list[float](), list[float](), first, time.monotonic()
     while client.is_alive():
@@ -120,19 +120,17 @@ def measured(browser: Browser, url: str, name: str, body: dict[str, Any], second
         resident.append(meter.resident())
     client.join()
     total, painted = meter.frames() - first, page.evaluate("horocycle.disk.frames")
-    main = 1000 * (meter.main_thread() - busy)
+    script = 1000 * (meter.script() - busy) / total
     used = {kind: 1000 * (after - cpu.get(kind, 0)) / total for kind, after in meter.cpu().items()}
-    behind, kept = (
-        sent[0] - page.evaluate("horocycle.newest.observed"),
-        page.evaluate("horocycle.scene.points.rows.length"),
-    )
+    behind = sent[0] - page.evaluate("horocycle.newest.observed")
+    kept = page.evaluate("horocycle.scene.points.rows.length")
     yield f"{name}: {sent[0] / seconds:,.0f} points/s sent, {behind:,} not told at the end, {kept:,} points kept"
-    yield f"  frames/s       median {statistics.median(rates):.0f}, least {min(rates):.0f}; painted {painted / seconds:.0f}"
-    yield f"  ms of a frame  main thread {main / total:.1f}; CPU of the renderer {used['renderer']:.1f}, " + (
-        f"of the GPU's process {used.get('GPU', 0):.1f}"
-    )
-    yield f"  heap, MB       {' '.join(f'{each:.0f}' for each in heaps)}"
-    yield f"  resident, MB   {' '.join(f'{each:.0f}' for each in resident)}"
+    median, least = statistics.median(rates), min(rates)
+    yield f"  frames/s      median {median:.0f}, least {least:.0f}; painted {painted / seconds:.0f}"
+    renderer, gpu = used["renderer"], used["GPU"]
+    yield f"  ms a frame    scripts {script:.1f} of the clock; CPU: renderer {renderer:.1f}, GPU's {gpu:.1f}"
+    yield f"  heap, MB      {' '.join(f'{each:.0f}' for each in heaps)}"
+    yield f"  resident, MB  {' '.join(f'{each:.0f}' for each in resident)}"
     page.close()
 
 

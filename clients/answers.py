@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from clients.problems import FitCancelled, NotYet, Problem, problem
@@ -35,8 +36,10 @@ def floats(values: Any) -> Array:
     return array
 
 
-def label_array(values: Sequence[Label]) -> Labels:
+def label_array(values: Sequence[Label] | Labels) -> Labels:
     """Integers, strings or booleans; objects where several of these are among them"""
+    if isinstance(values, np.ndarray):
+        return values
     kinds = set(map(type, values))
     dtype = {frozenset({str}): np.str_, frozenset({bool}): np.bool_}.get(frozenset(kinds), object)
     return np.array(values, dtype=np.int64 if kinds <= {int} else dtype)
@@ -170,6 +173,19 @@ def _columns(document: Document) -> dict[str, Any]:
         if "probabilities" in document:
             own["probabilities"] = floats(document["probabilities"])
     return own
+
+
+def binary_document(content: bytes, summary: str) -> dict[str, Any]:
+    """An answer with its columns as rows of float64: as if it had come as JSON, but with indices for predictions"""
+    document: dict[str, Any] = orjson.loads(summary)
+    widths: dict[str, int] = document.pop("columns")
+    rows = np.frombuffer(content, dtype="<f8").reshape(-1, sum(widths.values()))
+    at = 0
+    for name, width in widths.items():
+        document[name] = rows[:, at] if width == 1 and name != "probabilities" else rows[:, at : at + width]
+        at += width
+    document["predictions"] = document["predictions"].astype(np.intp)
+    return document
 
 
 def _joined(columns: Sequence[Any]) -> Any:

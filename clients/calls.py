@@ -19,6 +19,7 @@ import orjson
 from clients.answers import (
     Array,
     Certificate,
+    Document,
     FitInfo,
     Label,
     Labelled,
@@ -29,6 +30,7 @@ from clients.answers import (
     Page,
     Predicted,
     SessionInfo,
+    binary_document,
     label_array,
 )
 from clients.arrays import plain
@@ -53,6 +55,8 @@ from clients.transport import Answer, Call, Channel, Send, Sleep
 #: Seconds between two polls of a job: at first, and at the most.
 POLL, POLL_MOST = 0.05, 1.0
 
+C = TypeVar("C", Observed, Predicted)
+
 
 class Settings(TypedDict, total=False):
     """What a session is to be; what is left out is the service's default."""
@@ -65,7 +69,7 @@ class Settings(TypedDict, total=False):
     average: bool  # the averaged rule answers
     members: Sequence[str]  # auto: those that vote
     refit: str  # softmax: doubling or none
-    drift: dict[str, Any]  # {"sensitivity": 0.002, "on_drift": "alarm" or "restart"}
+    drift: dict[str, Any]  # {"sensitivity": 0.002, "on_drift": "alarm", or "restart" as auto does}
     a: float
     budget: float | dict[str, Any]  # α, or {"estimate": {"initial": 4.0}}
     keep_points: int
@@ -351,13 +355,31 @@ class SessionCalls:
         probabilities: bool = False,
     ) -> Call[Observed]:
         content, kind = encode(batch, width(placing, self.info.dimension), self.index)
-        headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
+        headers = {**_accept(kind), **({} if if_match is None else {"If-Match": f'"{if_match}"'})}
         params = {**_reply(columns, probabilities), **_reading(kind, placing)}
         request = self._keyed("/observe", content, kind, key, headers=headers, params=params)
-        done = yield from self.channel.ask(
-            request, lambda answer: Observed.read(answer.json(), answer.replayed), self.marks
-        )
+        done = yield from self._with_columns(request, lambda told, answer: Observed.read(told, answer.replayed))
         self._learned(done)
+        return done
+
+    def _with_columns(self, request: Send, read: Callable[[Document, Answer], C]) -> Call[C]:
+        """An answer with its columns as JSON, or as binary rows, where predictions are indices of labels"""
+        unnamed = False
+
+        def parse(answer: Answer) -> C:
+            nonlocal unnamed
+            if (summary := answer.headers.get("horocycle-summary")) is None:
+                return read(answer.json(), answer)
+            told = binary_document(answer.content, summary)
+            unnamed = told["predictions"].max(initial=-1) >= len(self.info.labels)
+            if not unnamed:
+                told["predictions"] = label_array(self.info.labels)[told["predictions"]]
+            return read(told, answer)
+
+        done = yield from self.channel.ask(request, parse, self.marks)
+        if unnamed:  # labels were added since the last look
+            yield from self.refresh()
+            done = replace(done, predictions=label_array(self.info.labels)[done.predictions])
         return done
 
     def _learned(self, done: Observed) -> None:
@@ -377,12 +399,13 @@ class SessionCalls:
     def predict(self, batch: Batch, model: str | None, placing: Placing | None = None) -> Call[Predicted]:
         content, kind = encode(batch, width(placing or {}, self.info.dimension), self.index)
         params = {**({} if model is None else {"model": model}), **(placing or {})}
-        request = self._request("POST", "/predict", params=params, headers={"Content-Type": kind}, content=content)
+        headers = {"Content-Type": kind, **_accept(kind)}
+        request = self._request("POST", "/predict", params=params, headers=headers, content=content)
 
-        def read(answer: Answer) -> Predicted:
-            return Predicted.read(answer.json(), answer.version if model in (None, "online") else None)
+        def read(told: Document, answer: Answer) -> Predicted:
+            return Predicted.read(told, answer.version if model in (None, "online") else None)
 
-        return self.channel.ask(request, read, self.marks)
+        return self._with_columns(request, read)
 
     # --------------------------------------------------------------------------------- the fits
 
@@ -480,6 +503,11 @@ def chosen(placing: Mapping[str, Any]) -> Placing:
     """What of it was given"""
     found: Any = {name: placing[name] for name in Placing.__annotations__ if placing.get(name) is not None}
     return cast(Placing, found)
+
+
+def _accept(kind: str) -> dict[str, str]:
+    """Who sends raw rows gets columns back as such"""
+    return {"Accept": f"{RAW}, {JSON}"} if kind == RAW else {}
 
 
 def _reply(columns: bool, probabilities: bool = False) -> dict[str, str]:

@@ -47,6 +47,10 @@ def still(page: Page, http: httpx.Client, url: str) -> None:
     sid = opened(http, "Strategic agents")
     play(http, sid, np.random.default_rng(SEED), POINTS)
     open_live(page, url, sid, POINTS)
+    page.get_by_label("Your margin").fill(str(POPULATIONS["agents"].margin))
+    page.get_by_label("Your margin").press("Enter")
+    page.locator("#t2", has_text="under the bound").wait_for()
+    page.locator("#margin").blur()
     wait_for(page, "horocycle.quiet && horocycle.state === 'live'")
     page.wait_for_timeout(1500)  # a flash fades
     Image.open(io.BytesIO(page.screenshot())).convert("RGB").save(STILL, optimize=True)

@@ -105,6 +105,8 @@ class Album:
             if cards:
                 page.locator(".card canvas.marks").nth(8).wait_for(state="attached")
                 page.wait_for_timeout(1500)
+            else:
+                page.get_by_text("No sessions yet").wait_for()
             self.keep(page, name, whole=True)
             page.close()
 

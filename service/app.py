@@ -78,7 +78,7 @@ FIELD = re.compile(r"(?!(?:body|query|int|str|float|opening|importing|forking)$)
 NUMBER = ("float_type", "int_type")  # what pydantic says where a number belongs
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, ingests: type[Ingest] = Ingest) -> FastAPI:
     settings = settings or Settings()
     if settings.redis_url is None:
         raise RuntimeError("create_app needs a redis_url; `python -m service serve` runs a private store by itself")
@@ -88,7 +88,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         connection = connect(url, deadline=settings.deadline, wait_replicas=settings.wait_replicas)
         store, log, late = Store(connection), Log(connection), LateLabels(connection)
-        ingest = Ingest(store, log, late, Refits(connection), queue=settings.queue, patience=settings.deadline)
+        ingest = ingests(store, log, late, Refits(connection), queue=settings.queue, patience=settings.deadline)
         fits, forker, follower = FitQueue(connection), Forker(connection), Follower(connection)
         streams = Streams(settings.event_streams)
         keys = ApiKeys(connection)

@@ -317,10 +317,8 @@ class StoreReadOnly(HorocycleError):
 
 
 class OutcomeUnknown(HorocycleError):
-    def __init__(self) -> None:
-        super().__init__(
-            "the store was cut off in the middle; ask again, an observe with the same Idempotency-Key, to settle it"
-        )
+    def __init__(self, why: str = "the store was cut off in the middle") -> None:
+        super().__init__(f"{why}; ask again, an observe with the same Idempotency-Key, to settle it")
 
 
 class StateCorrupt(HorocycleError):

@@ -9,6 +9,9 @@ a small multiple of eps·λ where the textbook forms lose eps·λ². (A point th
 back, as in log∘exp, loses eps·λ_p·λ_x: its own rounding is that far in hyperbolic length.)
 
 Nothing is clipped. The functions trust their arguments to be points of the ball: `require_ball` is the gate.
+
+All of the paper's geometry is here. The service itself needs neither `mobius_scale` (the ⊗ of the paper's geodesic,
+which `geodesic` computes without it), `parallel_transport` (its figure of a changed reference point) nor `to_klein`.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ from service.errors import (
     StaleModel,
     StoreUnavailable,
 )
-from service.sessions.apply import apply
+from service.sessions.apply import apply, stored_answer
+from service.sessions.apply import stored as kept_answer
 from service.sessions.beginnings import Past, needs_past
 from service.sessions.late import looked_up
 from service.sessions.producers import advanced, connected, out_of_turn
@@ -50,6 +51,8 @@ from service.store.sessions import Committed, Conflict, Replayed, Store, commit_
 GATHER, THREAD = 200_000, 8 << 20
 #: Ids of late labels that are resolved on the event loop.
 FEW = 1000
+#: Bytes of a stored answer and numbers of its request from which on it is read in another thread.
+LARGE = 1 << 15
 #: How long a commit waits for those that the last one answered.
 GATHER_SECONDS = 0.002
 #: How many sessions a worker keeps decoded.
@@ -228,7 +231,7 @@ class Ingest:
                 lane.loaded, fresh = await self._store.load(sid, before), True
                 if lane.loaded is not before:
                     continue
-            stored = _stored(requests, results) if marked else {}
+            stored = _stored(before, requests, results) if marked else {}
             if stored or learned_ids:
                 producers = advanced(before.producers, requests, int(time.time()))
                 after = replace(change.after, producers=producers)
@@ -247,7 +250,7 @@ class Ingest:
             if isinstance(result, Replayed):
                 places = list(stored)
                 for position, found in result.answers.items():
-                    _replay(*pending[places[position]], found)
+                    await _replay(*pending[places[position]], found)
                 pending = [each for each in pending if not each[1].done()]
 
     async def _apply(self, before: Loaded, requests: list[Request]) -> tuple[Results, Change]:
@@ -272,7 +275,7 @@ class Ingest:
             # 412, unless this very request was answered before
             found = None if request.key is None else await self._store.answer(sid, request.key)
             if found is not None:
-                _replay(request, answer, found)
+                await _replay(request, answer, found)
             else:
                 _fail(answer, result)
 
@@ -302,12 +305,12 @@ class Ingest:
 async def commit(store: Store, before: Loaded, change: Change, patience: float) -> Committed | Replayed | Conflict:
     """Commit; when only the reply may have been lost, send it again with the same id, which the script knows."""
     commit_id, began = commit_name(), time.monotonic()
-    sent, pause = False, 0.02
+    sent, pause, doubt = False, 0.02, OutcomeUnknown()
     while True:
         try:
             result = await store.commit(before, change, commit_id, again=sent)
-        except OutcomeUnknown:
-            sent = True
+        except OutcomeUnknown as error:
+            sent, doubt = True, error
         except StoreUnavailable:
             if not sent:
                 raise
@@ -316,7 +319,7 @@ async def commit(store: Store, before: Loaded, change: Change, patience: float) 
                 raise OutcomeUnknown
             break
         if time.monotonic() + pause >= began + patience:
-            raise OutcomeUnknown
+            raise doubt
         await asyncio.sleep(pause)
         pause = min(2 * pause, 0.5)
     if isinstance(result, Committed):
@@ -333,20 +336,24 @@ async def commit(store: Store, before: Loaded, change: Change, patience: float) 
     return result
 
 
-def _stored(requests: Sequence[Request], results: Results) -> Stored:
+def _stored(before: Loaded, requests: Sequence[Request], results: Results) -> Stored:
     """The answers of requests with idempotency keys and of numbered messages, as they are kept, by their places"""
     found: Stored = {}
     for place, (request, result) in enumerate(zip(requests, results, strict=True)):
         if request.numbered is not None:
             found[place] = request.numbered.key, request.numbered.reply(result)
         elif request.key is not None and isinstance(result, Answer):
-            found[place] = request.key, result.pack(request.fingerprint)
+            found[place] = request.key, kept_answer(before, place, request, result)
     return found
 
 
-def _replay(request: Request, answer: asyncio.Future[Any], stored: bytes) -> None:
+async def _replay(request: Request, answer: asyncio.Future[Any], kept: bytes) -> None:
+    large = len(kept) + len(request.batch) * request.batch.X.shape[1] > LARGE
     try:
-        found = stored if request.numbered is not None else Answer.unpack(stored, request.fingerprint)
+        if request.numbered is not None:
+            found: Any = kept
+        else:
+            found = await asyncio.to_thread(stored_answer, request, kept) if large else stored_answer(request, kept)
     except KeyReused as error:
         _fail(answer, error)
     else:

@@ -80,6 +80,7 @@ class Settings(BaseModel):
     hosts: Listed = Field(default=(), description="names in the Host header beside loopback and `host`; *: any")
     origins: Listed = Field(default=(), description="web pages that may call, as https://example.org")
     direct: bool = Field(default=True, description="answer observe and predict in the HTTP protocol, past ASGI")
+    otel: bool = Field(default=False, description="send traces and metrics by OpenTelemetry, as OTEL_* variables say")
     access_log: bool = Field(default=False, description="log every request, as JSON, on stderr")
 
     @model_validator(mode="before")

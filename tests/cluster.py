@@ -37,11 +37,11 @@ class Server:
         return f"127.0.0.1:{self.port}"
 
     def run(self, *command: Any) -> Any:
-        return self.client.execute_command(*command)
+        return self.client.execute_command(*command)  # type: ignore[no-untyped-call]
 
     def info(self, field: str) -> str:
         """Of what it knows of the cluster"""
-        lines = self.run("CLUSTER", "INFO").decode().splitlines()
+        lines: list[str] = self.run("CLUSTER", "INFO").decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)[field]
 
     @property
@@ -192,9 +192,7 @@ class Cluster:
             each.run("CLUSTER", "SETSLOT", slot, "NODE", target.id)
 
     def abort_move(self, slot: int, source: Server, target: Server) -> None:
-        """What was moved goes back"""
-        target.run("CLUSTER", "SETSLOT", slot, "MIGRATING", source.id)
-        source.run("CLUSTER", "SETSLOT", slot, "IMPORTING", target.id)
+        """Before a key has moved: after that a move can only be finished"""
         for each in (source, target):
             each.run("CLUSTER", "SETSLOT", slot, "STABLE")
 

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
 import pytest
+import trustme
 
-from tests.cluster import cluster, sentinels
+from tests.cluster import Cluster, Watched, cluster, sentinels
 from tests.running import Running, service
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_authority(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A client reads all the certificate authorities it trusts, some 140 in 50 ms; no client here needs more"""
+    path = tmp_path_factory.mktemp("authorities") / "one.pem"
+    trustme.CA().cert_pem.write_to_path(str(path))
+    os.environ["SSL_CERT_FILE"] = str(path)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,7 +42,8 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if kind == "single":
         yield {}
         return
-    with {"cluster": cluster, "sentinel": sentinels}[kind](tmp_path_factory.mktemp(kind)) as found:
+    several: Callable[[Path], AbstractContextManager[Cluster | Watched]] = cluster if kind == "cluster" else sentinels
+    with several(tmp_path_factory.mktemp(kind)) as found:
         yield {"REDIS_URL": found.url}
 
 

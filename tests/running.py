@@ -103,14 +103,15 @@ def service(
 
 def wait_until_ready(url: str, seconds: float = 120.0, verify: Any = True) -> None:
     deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if httpx.get(f"{url}/health/ready", timeout=2, verify=verify).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        assert time.monotonic() < deadline, f"{url} is not ready after {seconds} s"
-        time.sleep(0.05)
+    with httpx.Client(timeout=2, verify=verify) as http:
+        while True:
+            try:
+                if http.get(f"{url}/health/ready").status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            assert time.monotonic() < deadline, f"{url} is not ready after {seconds} s"
+            time.sleep(0.02)
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -324,7 +324,7 @@ def test_metrics_judge_the_probabilities(http: httpx.Client, algorithm: str) -> 
 def test_a_restart_begins_learner_schedule_and_votes_anew_and_counts_go_on(http: httpx.Client) -> None:
     X, y = rings(np.random.default_rng(12), 1400, K)
     y[800:] = (y[800:] + 1) % K
-    sid = opened(http, {"dimension": 2, "labels": LABELS, "drift": {"on_drift": "restart"}})
+    sid = opened(http, {"dimension": 2, "labels": LABELS})
     observe(http, sid, X[:800], y[:800])
     told = observe(http, sid, X[800:], y[800:])
     drift = look(http, sid, "/metrics")["drift"]

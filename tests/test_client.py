@@ -122,7 +122,7 @@ def test_a_session_is_opened_found_changed_and_ended(client: Client) -> None:
     with pytest.raises(problems.SessionGone):
         opened.end()
     with pytest.raises(problems.UnknownSession):
-        client.sessions.get("never heard of")
+        client.sessions.get("no such session")
 
 
 def test_what_a_session_is_to_be_may_be_arrays(client: Client) -> None:

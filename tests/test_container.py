@@ -18,7 +18,7 @@ from tests.running import Running
 
 COMPOSE: dict[str, Any] = YAML(typ="safe").load(ROOT / "docker-compose.yml")
 SERVICES: dict[str, Any] = COMPOSE["services"]
-OURS = ("service", "fits", "simulator")
+OURS = ("service", "service-two", "fits", "simulator")
 
 
 def of(verb: str, stage: str = "final") -> list[Step]:
@@ -129,17 +129,18 @@ def test_nobody_has_more_rights_than_needed(name: str) -> None:
     assert found["read_only"] is True
     assert found["cap_drop"] == ["ALL"]
     assert found["security_opt"] == ["no-new-privileges:true"]
-    assert found["mem_limit"] and found["pids_limit"]
+    assert found["mem_limit"] and found["pids_limit"] and found["cpus"]
     assert not {"privileged", "cap_add", "network_mode", "pid", "devices"} & found.keys()
     assert found.get("user", "10001:10001") not in ("root", "0", "0:0")
 
 
 def test_the_services_are_told_what_they_can_read() -> None:
-    service = settings(SERVICES["service"]["environment"])
-    assert (service.workers, service.fit_workers, service.redis_url) == (2, 0, "redis://store:6379/0")
-    assert service.with_keys and {"localhost", "127.0.0.1", "service"} == set(service.hosts)
+    service, two = settings(SERVICES["service"]["environment"]), settings(SERVICES["service-two"]["environment"])
+    assert service == two
+    assert (service.workers, service.fit_workers, service.redis_url) == (1, 0, "redis://store:6379/0")
+    assert service.with_keys and {"localhost", "127.0.0.1", "proxy"} == set(service.hosts)
     assert settings(SERVICES["fits"]["environment"]).redis_url == service.redis_url
-    assert SERVICES["service"]["ports"] == [f"127.0.0.1:8000:{settings(environment()).port}"]
+    assert not any("ports" in SERVICES[name] for name in SERVICES if name != "proxy")
     for name in OURS:
         assert SERVICES[name]["image"] == SERVICES["service"]["image"]
         for volume in SERVICES[name].get("volumes", []):
@@ -153,7 +154,18 @@ def test_the_simulator_is_asked_for_what_it_can_do() -> None:
     command = simulator["command"]
     assert runs(command) and command[2] == "clients.simulate"
     plan = simulate.planned(simulate.parser().parse_args(command[3:]))
-    assert plan.url == f"http://service:{settings(environment()).port}"
+    assert plan.url == f"http://proxy:{SERVICES['proxy']['environment']['PROXY_LISTEN'].removeprefix('*:')}"
     assert plan.algorithms == ("perceptron", "strategic")
     assert simulator["profiles"] == ["simulate"]
-    assert simulator["depends_on"] == {"service": {"condition": "service_healthy"}}
+    assert simulator["depends_on"] == {"proxy": {"condition": "service_started"}}
+
+
+def test_the_proxy_is_told_what_its_file_asks_for() -> None:
+    """tests/faults/test_reverse_proxy.py runs it"""
+    proxy, port = SERVICES["proxy"], settings(environment()).port
+    told = proxy["environment"]
+    assert set(told) == set(re.findall(r"\$\{(\w+)\}", (ROOT / "haproxy.cfg").read_text()))
+    assert [told["PROXY_ONE"], told["PROXY_TWO"]] == [f"{name}:{port}" for name in ("service", "service-two")]
+    assert proxy["ports"] == [f"127.0.0.1:8000:{told['PROXY_LISTEN'].removeprefix('*:')}"]
+    [source, _, mode] = proxy["volumes"][0].split(":")
+    assert (ROOT / source).is_file() and mode == "ro"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,8 @@ async def heard(address: tuple[str, int], sent: bytes | list[bytes]) -> list[tup
                 headers = []
             found.append((status, headers, body))
     writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
     return found
 
 

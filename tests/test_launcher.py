@@ -6,16 +6,17 @@ import os
 import signal
 import socket
 import time
+from itertools import product
 from pathlib import Path
 
 import httpx
 import pytest
 from pydantic import ValidationError
 
-from service.process.private_store import EmbeddedServer
 from service.process.serve import HEALTH_TIMEOUT
 from service.settings import Settings
-from tests.running import Running, command, service
+from tests.running import Running, command, service, wait_until_ready
+from tests.waiting import wait_until
 
 
 def alive(pid: int) -> bool:
@@ -26,58 +27,45 @@ def alive(pid: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("workers", [1, 2])
-def test_told_to_stop_it_stops_and_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, workers: int) -> None:
-    with service(tmp_path / "data", workers=workers) as running:
-        store, pids = running.store_pid, running.worker_pids
-        httpx.post(
-            f"{running.url}/sessions", json={"id": "a", "dimension": 2, "reference": "origin"}
-        ).raise_for_status()
-        running.launcher.send_signal(number)
-        assert running.launcher.wait(20) == 0
-        assert not any(map(alive, [store, *pids]))
-    with service(tmp_path / "data") as again:
-        assert httpx.get(f"{again.url}/sessions/a").status_code == 200
+def test_told_to_stop_it_stops_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """One worker and two, SIGTERM and SIGINT; each finds what the one before it was told"""
+    for round, (workers, number) in enumerate(product([1, 2], [signal.SIGTERM, signal.SIGINT])):
+        with service(tmp_path / "data", workers=workers) as running:
+            assert len(httpx.get(f"{running.url}/sessions").json()["sessions"]) == round
+            httpx.post(f"{running.url}/sessions", json={"dimension": 2}).raise_for_status()
+            store, pids = running.store_pid, running.worker_pids
+            running.launcher.send_signal(number)
+            assert running.launcher.wait(20) == 0
+            assert not any(map(alive, [store, *pids]))
 
 
-def test_a_worker_that_is_killed_during_its_health_check_is_replaced_at_once(tmp_path: Path) -> None:
-    with service(tmp_path / "data", workers=2) as found:
-        victim, other = found.worker_pids
-        os.kill(victim, signal.SIGSTOP)
-        time.sleep(1.5)  # its health check is under way, and it cannot answer
-        os.kill(victim, signal.SIGKILL)
-        deadline = time.monotonic() + HEALTH_TIMEOUT / 2
-        while len(set(found.worker_pids) - {victim}) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert other in found.worker_pids
+def test_a_worker_that_is_killed_during_its_health_check_is_replaced_at_once(mortal: Running) -> None:
+    wait_until(lambda: len(mortal.worker_pids) == 2)  # another test may have killed one
+    wait_until_ready(mortal.url)
+    victim, other = mortal.worker_pids
+    os.kill(victim, signal.SIGSTOP)
+    time.sleep(1.5)  # its health check is under way, and it cannot answer
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: len(set(mortal.worker_pids) - {victim}) == 2, HEALTH_TIMEOUT / 2)
+    assert other in mortal.worker_pids
 
 
-def test_a_killed_supervisor_takes_its_workers_and_their_metrics_along(tmp_path: Path) -> None:
-    try:
-        with service(tmp_path / "data", workers=2) as running:
-            workers, folder = running.worker_pids, running.metrics_folder
-            assert folder.exists()
-            running.launcher.kill()
-            deadline = time.monotonic() + 20
-            while any(map(alive, workers)) or folder.exists():
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-    finally:
-        with EmbeddedServer(tmp_path / "data"):  # shuts down the orphaned store
-            pass
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_after_a_killed_launcher_the_next_one_has_its_port_at_once(tmp_path: Path, workers: int) -> None:
-    with service(tmp_path / "data", workers=workers) as first:
+def test_after_a_killed_launcher_the_next_one_has_its_port_at_once(tmp_path: Path) -> None:
+    """Of a launcher with one worker, and of one with two, which end with it and take their metrics along"""
+    data = tmp_path / "data"
+    with service(data) as first:
         port = str(httpx.URL(first.url).port)
         httpx.post(f"{first.url}/sessions", json={"id": "a", "dimension": 2}).raise_for_status()
         first.launcher.kill()
-        with service(tmp_path / "data", workers=workers, port=port) as second:
-            assert second.url == first.url
+        with service(data, workers=2, port=port) as second:
             assert httpx.get(f"{second.url}/sessions/a").status_code == 200
+            workers, folder = second.worker_pids, second.metrics_folder
+            assert folder.exists()
+            second.launcher.kill()
+            with service(data, port=port) as third:
+                assert first.url == second.url == third.url
+                assert httpx.get(f"{third.url}/sessions/a").status_code == 200
+                wait_until(lambda: not any(map(alive, workers)) and not folder.exists())
 
 
 def test_the_banner_says_where_and_what_to_try(running: Running) -> None:

@@ -83,11 +83,25 @@ def test_the_default_learns_a_taxonomy(http: httpx.Client) -> None:
     assert accuracy(http, X, y, reference="origin") < 0.4
 
 
-def test_a_session_that_restarts_comes_back_after_its_classes_are_permuted(http: httpx.Client) -> None:
+def test_the_default_comes_back_after_its_classes_are_permuted(http: httpx.Client) -> None:
     """A thousand points after the drift it is within two points of what it was; without a restart it is lost"""
     X, y = rings(np.random.default_rng(3), 5000, 10)
     y[2000:] = (y[2000:] + 3) % 10
-    restarting = answers(http, X, y, 500, drift={"on_drift": "restart"})
+    restarting = answers(http, X, y, 500)
     before, after = restarting[1000:2000].mean(), restarting[3000:4000].mean()
     assert before > 0.95 and after >= before - 0.02
-    assert answers(http, X, y, 500)[3000:4000].mean() < 0.5
+    assert answers(http, X, y, 500, drift={"on_drift": "alarm"})[3000:4000].mean() < 0.5
+
+
+def test_the_default_forgets_nothing_of_a_stream_whose_labels_come_sorted(http: httpx.Client) -> None:
+    """Each class that begins looks like drift, and is not"""
+    X, y = rings(np.random.default_rng(4), 3000, 10)
+    order = np.argsort(y[:2000], kind="stable")
+    sid = opened(http, {"dimension": 2, "labels": list(range(10))})
+    for part in np.split(order, 4):
+        answer = http.post(f"/sessions/{sid}/observe", content=raw(X[part], y[part]), headers=RAW)
+        assert answer.status_code == 200, answer.text
+    found = http.post(f"/sessions/{sid}/predict", json={"points": X[2000:].tolist()}).json()
+    assert np.mean(np.array(found["predictions"]) == y[2000:]) > 0.9
+    told = http.get(f"/sessions/{sid}").json()
+    assert "sorted" in told["hints"][0]

@@ -111,7 +111,7 @@ def test_200_agents_at_once_and_every_accepted_point_answers_the_classifier_that
             models[model.version] = model
 
     async def play() -> tuple[Game, Any, list[Commit]]:
-        async with asyncio.timeout(120), AsyncClient(running.url) as one, AsyncClient(running.url) as other:
+        async with asyncio.timeout(600), AsyncClient(running.url) as one, AsyncClient(running.url) as other:
             one.http.event_hooks = {"response": [remember]}
             session = await one.sessions.open(
                 dimension=2,

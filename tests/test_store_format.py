@@ -16,7 +16,7 @@ import redis
 from service.errors import OldFormat
 from service.process.private_store import EmbeddedServer
 from service.process.store_format import FORMAT, FORMAT_KEY, connect, require_format, stored_format
-from tests.running import command, service, wait_until_ready
+from tests.running import Running, command, wait_until_ready
 
 OLD = ("hc:1:sessions", {"demo": 1.0})
 
@@ -113,8 +113,8 @@ def test_the_doctor_marks_nothing(client: redis.Redis, server: EmbeddedServer) -
     assert client.keys() == []
 
 
-def test_a_service_marks_its_store(tmp_path: Path) -> None:
-    with service(tmp_path / "data") as running, connect(running.redis_url, 5.0) as client:
+def test_a_service_marks_its_store(running: Running) -> None:
+    with connect(running.redis_url, 5.0) as client:
         assert client.get(FORMAT_KEY) == FORMAT.encode()
 
 

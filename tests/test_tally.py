@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 
 from service.errors import StateCorrupt
 from service.sessions import tally
-from service.sessions.tally import BLOCK, LOGGED, WINDOW, Tally
+from service.sessions.tally import BLOCK, LOGGED, WINDOW, Confusion, Tally
 
 
 def folded(parts: Sequence[Any]) -> tuple[Tally, list[int], list[int]]:
-    state, alarms = Tally(), list[int]()
+    state, before, alarms = Tally(), Confusion(), list[int]()
     for part in parts:
         wrong = np.array(part, dtype=bool)
-        state, found = tally.observe(state, wrong, wrong.astype(np.int64))
+        indices = wrong.astype(np.int64)
+        state, found = tally.observe(state, wrong, indices, before)
+        before = tally.counted(before, indices, indices)
         alarms += found
     return state, state.log.tolist(), alarms
 
@@ -80,7 +82,7 @@ def test_a_tally_survives_its_bytes() -> None:
 def test_its_input_is_left_as_it_was() -> None:
     before = folded([np.ones(10, dtype=bool)])[0]
     packed = before.pack()
-    tally.observe(before, np.ones(2000, dtype=bool), np.ones(2000, dtype=np.int64))
+    tally.observe(before, np.ones(2000, dtype=bool), np.ones(2000, dtype=np.int64), Confusion())
     assert before.pack() == packed
 
 
@@ -119,6 +121,6 @@ def test_only_the_newest_blocks_are_logged() -> None:
     state = Tally()
     for rate in (0, 1):
         wrong = np.full(LOGGED * BLOCK, bool(rate))
-        state, _ = tally.observe(state, wrong, np.zeros(len(wrong), dtype=np.int64))
-    state, _ = tally.observe(state, np.zeros(3 * BLOCK, dtype=bool), np.zeros(3 * BLOCK, dtype=np.int64))
+        state, _ = tally.observe(state, wrong, np.zeros(len(wrong), dtype=np.int64), Confusion())
+    state, _ = tally.observe(state, np.zeros(3 * BLOCK, dtype=bool), np.zeros(3 * BLOCK, dtype=np.int64), Confusion())
     assert state.log.tolist() == [BLOCK] * (LOGGED - 3) + [0] * 3

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tests.opening import RAW, opened, raw
 from tests.running import Running, service, wait_until_ready
 from tests.sse import Sent, listening, spoken
 from tests.strategies import points
+from tests.waiting import wait_until
 
 OBSERVE = '{method="POST",route="/sessions/{id}/observe",status="%s"}'
 
@@ -57,16 +58,9 @@ def only(running: Running, pid: int) -> Iterator[None]:
             os.kill(other, signal.SIGCONT)
 
 
-def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not after {seconds} s"
-        time.sleep(0.02)
-
-
 def replaced(running: Running, *killed: int) -> None:
     """Wait until none of them runs, and two workers serve"""
-    until(lambda: not any(map(alive, killed)) and len(set(running.worker_pids) - set(killed)) == 2)
+    wait_until(lambda: not any(map(alive, killed)) and len(set(running.worker_pids) - set(killed)) == 2)
     wait_until_ready(running.url)
 
 
@@ -108,7 +102,7 @@ def test_counters_are_those_of_both_workers_and_survive_them(mortal: Running) ->
         assert grown['horocycle_requests_total{method="POST",route="/sessions",status="201"}'] == 1
         assert grown['horocycle_request_seconds_count{route="/sessions/{id}/observe"}'] == 14
 
-    until(lambda: counted()["horocycle_points_total"] == 60, 5.0)  # a worker publishes once a second
+    wait_until(lambda: counted()["horocycle_points_total"] == 60)  # a worker publishes once a second
     require()
     os.kill(first, signal.SIGKILL)
     require()
@@ -119,7 +113,7 @@ def test_counters_are_those_of_both_workers_and_survive_them(mortal: Running) ->
 
 def test_gauges_of_the_dead_vanish(mortal: Running) -> None:
     first, second = two_workers(mortal)
-    until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 0)
+    wait_until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 0)
     with httpx.Client(base_url=mortal.url, timeout=30) as http:
         sid = opened(http, {"dimension": 2, "reference": "origin"})
     streams: list[Iterator[Sent]] = []  # one that nobody holds is closed
@@ -129,11 +123,11 @@ def test_gauges_of_the_dead_vanish(mortal: Running) -> None:
                 http = held.enter_context(httpx.Client(base_url=mortal.url, timeout=30))
                 streams.append(held.enter_context(listening(http, sid)))
                 assert spoken(streams[-1], 1)[0].name == "reset"
-        until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 2, 5.0)
+        wait_until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 2)
         os.kill(first, signal.SIGKILL)
-        until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 1)
+        wait_until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 1)
         other.close()
-        until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 0)
+        wait_until(lambda: exposed(mortal.url)["horocycle_event_streams"] == 0)
     assert exposed(mortal.url)["horocycle_queue_length"] == 0
 
 
@@ -146,12 +140,12 @@ def test_a_counter_never_goes_backwards_while_workers_are_killed_at_their_start(
         os.kill(killed, signal.SIGKILL)
         for _ in range(5):
             seen.append(exposed(mortal.url)[name])
-        until(lambda killed=killed: len(set(mortal.worker_pids) - {killed}) == 2)  # type: ignore[misc]
+        wait_until(lambda killed=killed: len(set(mortal.worker_pids) - {killed}) == 2)  # type: ignore[misc]
         time.sleep(pause)
     two_workers(mortal)
     seen.append(exposed(mortal.url)[name])
     assert seen == sorted(seen)
-    until(lambda: len(list(mortal.metrics_folder.iterdir())) <= 3, 10.0)  # two workers and `retired`
+    wait_until(lambda: len(list(mortal.metrics_folder.iterdir())) <= 3)  # two workers and `retired`
 
 
 def test_files_that_are_not_whole_do_no_harm(mortal: Running) -> None:
@@ -164,7 +158,7 @@ def test_files_that_are_not_whole_do_no_harm(mortal: Running) -> None:
     (mortal.metrics_folder / "garbage").write_bytes(b"garbage")
     try:
         assert exposed(mortal.url)["horocycle_commits_total"] == before["horocycle_commits_total"]
-        until(lambda: not list(mortal.metrics_folder.glob(f"{ended}-*")), 5.0)
+        wait_until(lambda: not list(mortal.metrics_folder.glob(f"{ended}-*")))
         assert exposed(mortal.url)["horocycle_commits_total"] == before["horocycle_commits_total"]
     finally:
         for name in ("garbage", f"{first}-garbage"):

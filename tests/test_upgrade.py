@@ -6,20 +6,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import redis
 
+from service.api.schemas import Algorithm
+from service.learners.registry import LEARNERS
 from service.process.private_store import EmbeddedServer
 from service.process.store_format import require_format
 from service.sessions import snapshot
+from service.sessions.spec import spec_from_json
 from tests.storing import storing
 
-STORED: dict[str, Any] = json.loads((Path(__file__).parent / "stored" / "format-2.json").read_text())
+FILES = [json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "stored").glob("format-*.json"))]
+STORED: dict[str, Any] = {
+    "sessions": {sid: told for file in FILES for sid, told in file["sessions"].items()},
+    "keys": [(key, *value) for file in FILES for key, value in file["keys"].items()],
+}
 
 
 def restore(client: redis.Redis, key: str, kind: str, value: Any) -> None:
@@ -39,7 +46,7 @@ def restore(client: redis.Redis, key: str, kind: str, value: Any) -> None:
 def url(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with EmbeddedServer(tmp_path_factory.mktemp("upgrade") / "data") as server:
         with redis.Redis.from_url(server.url) as client:
-            for key, (kind, value) in STORED["keys"].items():
+            for key, kind, value in STORED["keys"]:
                 restore(client, key, kind, value)
             require_format(client, "here")
         yield server.url
@@ -64,3 +71,10 @@ def test_a_stored_session_goes_on(url: str, sid: str) -> None:
             assert snapshot.read(document, again.spec).loaded.counters == again.counters
 
     asyncio.run(run())
+
+
+def test_every_learner_is_among_them() -> None:
+    spec = b64encode(b"spec").decode()
+    found = [spec_from_json(b64decode(value[spec])) for key, _, value in STORED["keys"] if key.endswith(":state")]
+    assert {each.algorithm for each in found} == set(get_args(Algorithm))
+    assert {each.learner for each in found} == set(LEARNERS.values())

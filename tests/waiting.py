@@ -8,7 +8,7 @@ from collections.abc import Callable
 import httpx
 
 
-def wait_until(true: Callable[[], object], seconds: float = 30.0) -> None:
+def wait_until(true: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not after {seconds} s"

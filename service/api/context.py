@@ -45,7 +45,7 @@ class Streams:
             raise RateLimited(f"{self.open} streams are open in this worker already", limit=self.limit)
         whose, most = ("", None) if key is None else (key.id, key.limits.get("streams"))
         if most and self.of_keys[whose] >= most:
-            raise RateLimited(f"this key has {most} event streams open in this worker already", limit=most)
+            raise RateLimited(f"this key has {most} streams open in this worker already", limit=most)
         self.open += 1
         self.of_keys[whose] += 1
         telemetry.streams.inc()

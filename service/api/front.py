@@ -44,6 +44,7 @@ JSON_TYPE = (b"content-type", b"application/json")
 EXPOSED = (
     *("ETag", "Location", "Horocycle-Epoch", "Idempotency-Replayed", "Retry-After", "X-Request-ID"),
     *("RateLimit", "RateLimit-Policy", "Horocycle-From", "Horocycle-To", "Horocycle-Next"),
+    "Horocycle-Summary",
 )
 
 #: Answers a request: the body, JSON unless a Content-Type is among the headers, and headers
@@ -105,7 +106,8 @@ class App(FastAPI):
         scope["name"] = name = given if given and NAME.fullmatch(given) else next(self._names)
         token, rates = request_id.set(name), Headers()
         try:
-            self._check(scope, headers)
+            if headers.get("host") not in self._door.known or "origin" in headers or "sec-fetch-site" in headers:
+                self._door.check(scope["method"], scope["path"], headers)
             if self._keys:
                 rates = await self._admitted(scope, headers)
             path = scope["path"]
@@ -162,7 +164,7 @@ class App(FastAPI):
 
         try:
             try:
-                self._check(scope, headers)
+                self._door.check(scope["method"], scope["path"], headers)
                 if self._keys:
                     rates = await self._admitted(scope, headers)
             except HorocycleError as error:
@@ -188,10 +190,6 @@ class App(FastAPI):
         await super().__call__(scope, receive, send)
 
     # ------------------------------------------------------------------------------------- what all share
-
-    def _check(self, scope: Scope, headers: Mapping[str, str]) -> None:
-        if headers.get("host") not in self._door.known or "origin" in headers or "sec-fetch-site" in headers:
-            self._door.check(scope["method"], scope["path"], headers)
 
     async def _admitted(self, scope: Scope, headers: Mapping[str, str]) -> Headers:
         """By its key; headers that say what is left of its rates"""

@@ -101,37 +101,40 @@ async def model_ready(id: str, request: Request) -> dict[str, Any]:
 async def infer(id: str, request: Request) -> Response:
     """Changes nothing."""
     body, head = await request.body(), request.headers.get("inference-header-content-length")
-    if head is not None and not (head.isascii() and head.isdigit() and int(head) <= len(body)):
-        raise InvalidRequest(f"{head[:20]!r} is not the length of the JSON", header="Inference-Header-Content-Length")
     loaded = await context(request).ingest.current(id)
-    asked = load_json(body if head is None else body[: int(head)])
-    X = require_ball(
-        _points(asked, b"" if head is None else body[int(head) :], loaded.spec.dimension),
-        loaded.spec.dimension,
-        c=loaded.spec.curvature,
-    )
-    require_bounded(loaded.spec, len(X))
-    work = len(X) * max(loaded.learner_bytes, loaded.spec.row_bytes)
+    spec = loaded.spec
+    asked, binary = _divided(body, head)
+    X = require_ball(_points(asked, binary, spec.dimension), spec.dimension, c=spec.curvature)
+    require_bounded(spec, len(X))
+    work = len(X) * max(loaded.learner_bytes, spec.row_bytes)
     scores = np.asarray((await offload(work, predicted, loaded, X))["scores"])
-    indices = loaded.spec.decide(scores)
-    names = _named(loaded.spec.names(indices), loaded.spec)
-    told = {
-        "model_name": outer(id),
-        "model_version": str(loaded.counters.version),
-        "outputs": [
-            {"name": "scores", "datatype": "FP64", "shape": list(scores.shape), "data": scores.ravel()},
-            {"name": "index", "datatype": "INT64", "shape": [len(X)], "data": indices},
-            {"name": "label", "datatype": _label_type(loaded.spec), "shape": [len(X)], "data": names},
-        ],
-    }
-    if "id" in asked:
-        told["id"] = asked["id"]
-    wanted = [each.get("name") for each in asked.get("outputs") or [] if isinstance(each, dict)]
-    if wanted:
-        told["outputs"] = [each for each in told["outputs"] if each["name"] in wanted]  # type: ignore[index]
-    response = Response(dump(told), media_type="application/json")
+    told = {"model_name": outer(id), "model_version": str(loaded.counters.version)}
+    response = Response(dump({**told, **_answer(asked, spec, scores)}), media_type="application/json")
     await stamp(request, response)
     return response
+
+
+def _divided(body: bytes, head: str | None) -> tuple[Any, bytes]:
+    """The JSON, and the numbers behind it: `head` says where they begin, None that there are none"""
+    if head is None:
+        return load_json(body), b""
+    if not (head.isascii() and head.isdigit() and int(head) <= len(body)):
+        raise InvalidRequest(f"{head[:20]!r} is not the length of the JSON", header="Inference-Header-Content-Length")
+    return load_json(body[: int(head)]), body[int(head) :]
+
+
+def _answer(asked: dict[str, Any], spec: Spec, scores: Array) -> dict[str, Any]:
+    """The outputs that were asked for, all if none was named, and the id that was given"""
+    indices, shape = spec.decide(scores), [len(scores)]
+    names = _named(spec.names(indices), spec)
+    outputs: list[dict[str, Any]] = [
+        {"name": "scores", "datatype": "FP64", "shape": list(scores.shape), "data": scores.ravel()},
+        {"name": "index", "datatype": "INT64", "shape": shape, "data": indices},
+        {"name": "label", "datatype": _label_type(spec), "shape": shape, "data": names},
+    ]
+    wanted = [each.get("name") for each in asked.get("outputs") or [] if isinstance(each, dict)]
+    shown = [each for each in outputs if each["name"] in wanted] if wanted else outputs
+    return {"outputs": shown, **({"id": asked["id"]} if "id" in asked else {})}
 
 
 def _points(asked: Any, after: bytes, d: int) -> Array:

@@ -15,6 +15,7 @@ from xxhash import xxh3_128
 from service import telemetry
 from service.api.admission import charge_points
 from service.api.bodies import idempotency_key
+from service.api.columns import binary, binary_form
 from service.api.context import Context
 from service.api.formats import PLAIN, READING, Reading, media_type, read_labelled, reading
 from service.api.front import headers_of, read_body
@@ -48,8 +49,12 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     telemetry.clipped.value += batch.clipped
     told, more = (spec, batch.indices, answer), remarks(batch) if batch.clipped or batch.ambiguous else {}
     large = large or (answer.scores is not None and answer.scores.size > LARGE)
-    body = await asyncio.to_thread(answered, *told, **more) if large else answered(*told, **more)
-    return body, await acknowledge(here, sid, answer)
+    extra = await acknowledge(here, sid, answer)
+    if answer.scores is not None and (form := binary_form(headers.get("accept", ""))) is not None:
+        found, totals = told_of(*told)
+        body, own = await offload(answer.scores.size, binary, form, found, {**totals, **more})
+        return body, {**extra, **own}
+    return await asyncio.to_thread(answered, *told, **more) if large else answered(*told, **more), extra
 
 
 async def acknowledge(here: Context, sid: str, answer: Answer) -> dict[str, str]:
@@ -68,21 +73,26 @@ async def acknowledge(here: Context, sid: str, answer: Answer) -> dict[str, str]
 
 def answered(spec: Spec, indices: Indices, answer: Answer, **more: Any) -> bytes:
     """The answer as JSON: columns, if they were asked for, and totals"""
-    c, columns = answer.counters, {}
+    columns, totals = told_of(spec, indices, answer)
+    if columns:
+        names = spec.label_array[columns["predictions"]]
+        columns["predictions"] = names if names.dtype == np.int64 else names.tolist()
+    told = {**columns, **totals, **more}
+    small = answer.scores is None or answer.scores.size <= LARGE
+    return orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY) if small and not more else dump(told)
+
+
+def told_of(spec: Spec, indices: Indices, answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The columns, if they were asked for, with indices of labels for predictions; and the totals"""
+    c, columns = answer.counters, dict[str, Any]()
     session = {"observed": c.observed, "mistakes": c.mistakes, "updates": c.updates, "version": c.version}
     if answer.scores is not None:
         decided = spec.decide(answer.scores) if answer.decided is None else answer.decided
-        names = spec.label_array[decided]
-        columns = {
-            "predictions": names if names.dtype == np.int64 else names.tolist(),
-            "scores": answer.scores,
-            "correct": decided == indices[: answer.accepted],
-        }
+        correct = decided == indices[: answer.accepted]
+        columns = {"predictions": decided, "scores": answer.scores, "correct": correct}
         if answer.probabilities is not None:
             columns["probabilities"] = answer.probabilities
-    told = {**columns, "accepted": answer.accepted, "mistakes": answer.mistakes, "session": session, **more}
-    small = answer.scores is None or answer.scores.size <= LARGE
-    return orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY) if small and not more else dump(told)
+    return columns, {"accepted": answer.accepted, "mistakes": answer.mistakes, "session": session}
 
 
 def fingerprint(body: bytes, kind: str, query: bytes) -> bytes:

@@ -97,6 +97,18 @@ FORMATS = {
 }
 
 
+#: Answers that have columns come as rows too, if they are asked for so.
+COLUMNS = {
+    *(("post", "/sessions/{id}/observe"), ("post", "/sessions/{id}/predict")),
+    *(("get", "/sessions/{id}/predict"), ("get", "/predict")),
+}
+SUMMARY = {
+    "description": "with binary rows: what JSON says beside its columns, and `columns`, how many of each a row has",
+    "schema": {"type": "string"},
+    "example": '{"accepted":2,"mistakes":1,"session":{},"columns":{"predictions":1,"scores":1,"correct":1}}',
+}
+
+
 def document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         schema = get_openapi(
@@ -134,6 +146,10 @@ def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     operation["responses"].pop("422", None)
     for kind in FORMATS.get((method, path), ()):
         operation["requestBody"]["content"][kind] = BINARY
+    if (method, path) in COLUMNS:
+        answer = operation["responses"]["200"]
+        answer["content"] |= dict.fromkeys((NPY, RAW), BINARY)
+        answer["headers"] = {**answer.get("headers", {}), "Horocycle-Summary": SUMMARY}
     example = EXAMPLES[method, path]
     for parameter in operation.get("parameters", []):
         if (name := parameter["name"].lower()) in example.parameters:

@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope
 
 from service import telemetry
 from service.api.admission import tenant_in
+from service.api.columns import binary, binary_form
 from service.api.context import Context
 from service.api.fits import fitted
 from service.api.formats import Question, media_type, read_points, read_query
@@ -23,6 +24,7 @@ from service.learners import LEARNERS
 from service.sessions.records import Loaded
 from service.sessions.tenants import inner, outer
 
+COLUMNS = ("predictions", "scores", "probabilities")
 KNOWN = ("session", "x", "model", "coordinates", "outside")
 
 
@@ -42,8 +44,8 @@ async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
     loaded = await here.ingest.current(sid)
     with suppress(StoreReadOnly):  # then its time to live does not begin anew; predictions it still has
         await here.store.touch(loaded.spec)
+    headers = headers_of(scope)
     if scope["method"] == "POST":
-        headers = headers_of(scope)
         kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
         body = await read_body(headers, receive, kind, here.settings)
         asked = await offload(len(body), read_points, body, kind, loaded.spec, how)
@@ -61,12 +63,17 @@ async def predict(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
         answer["clipped"] = asked.clipped
         telemetry.clipped.inc(asked.clipped)
     extra = {"ETag": f'"{loaded.counters.version}"', "Horocycle-Epoch": str(await here.connection.epoch(sid))}
+    if (form := binary_form(headers.get("accept", ""))) is not None:
+        columns = {name: answer.pop(name) for name in COLUMNS if name in answer}
+        body, own = await offload(len(asked.X), binary, form, columns, answer)
+        return body, {**extra, **own}
+    answer["predictions"] = loaded.spec.named(answer["predictions"])
     return await offload(len(asked.X), dump, answer), extra
 
 
 def _predicted_by(classifier: Classifier, loaded: Loaded, X: Array) -> dict[str, Any]:
     answer = {
-        "predictions": loaded.spec.named(classifier.decide(X)),
+        "predictions": classifier.decide(X),
         "scores": classifier.scores(X),
         "cold": False,
     }
@@ -86,7 +93,7 @@ def predicted(loaded: Loaded, X: Array) -> dict[str, Any]:
     spec = loaded.spec
     scores = spec.learner.score(loaded.state, X)
     answer = {
-        "predictions": spec.named(spec.decide(scores)),
+        "predictions": spec.decide(scores),
         "scores": scores,
         "cold": loaded.counters.observed == 0,
     }

@@ -53,8 +53,9 @@ class DriftSettings(BaseModel):
         Finite, Field(gt=0, lt=1, description="about the probability of any false alarm; smaller: later, surer")
     ] = SENSITIVITY
     on_drift: Annotated[
-        Literal["alarm", "restart"], Field(description="restart: the learner begins anew; counts go on")
-    ] = "alarm"
+        Literal["alarm", "restart"] | None,
+        Field(description="restart: the learner begins anew; counts go on. auto restarts, the others raise an alarm"),
+    ] = None
 
 
 Algorithm = Literal["auto", "perceptron", "second_order", "softmax", "gaussian", "strategic", "hyperboloid"]
@@ -146,7 +147,7 @@ class OpenSession(BaseModel):
             members=self._members(algorithm),
             refit=self._refits(algorithm),
             sensitivity=self.drift.sensitivity,
-            restart=self.drift.on_drift == "restart",
+            restart=(self.drift.on_drift or ("restart" if algorithm == "auto" else "alarm")) == "restart",
         )
         return require_moderate(asked)
 

@@ -26,7 +26,7 @@ import orjson
 from starlette.datastructures import QueryParams
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from service.api.admission import charge_points
+from service.api.admission import charge_points, key_in
 from service.api.context import Context
 from service.api.formats import JSON, RAW, load_json, read_labelled, read_labels
 from service.api.labels import labelled
@@ -79,7 +79,7 @@ async def stream(socket: WebSocket) -> None:
     with ExitStack() as place:
         try:
             producer, window, told = _asked(socket.query_params)
-            place.enter_context(here.streams.one())
+            place.enter_context(here.streams.one(key_in(socket.scope)))
             loaded = await (here.ingest.connect(sid, producer) if producer else here.ingest.current(sid))
             if loaded.status not in WRITABLE:
                 raise SessionReplaying(sid, loaded.status)

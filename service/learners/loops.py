@@ -144,20 +144,20 @@ def perceptron(
 def _rank_one(U: Floats, x: Floats, n: int) -> float:
     """U ← the triangular U' with U'ᵀU' = UᵀU + x xᵀ, by Givens rotations on the leading n; x is used up.
 
-    Returns xᵀ(U'ᵀU')⁻¹x = 1 − det(UᵀU)/det(U'ᵀU') = 1 − Π 1/(1 + (x_j/U_jj)²), x_j as the rotations leave it.
+    Returns xᵀ(U'ᵀU')⁻¹x = 1 − det(UᵀU)/det(U'ᵀU') = 1 − Π (1 − sin²_j), summed so that nothing cancels.
     """
-    growth = 0.0
+    q = 0.0
     for j in range(n):
         length = math.hypot(U[j, j], x[j])
         if length > 0:
-            growth += math.log1p((x[j] / U[j, j]) ** 2)
             cos, sin = U[j, j] / length, x[j] / length
+            q += (1 - q) * sin * sin
             U[j, j] = length
             for i in range(j + 1, n):
                 upper = U[j, i]
                 U[j, i] = cos * upper + sin * x[i]
                 x[i] = cos * x[i] - sin * upper
-    return -math.expm1(-growth)
+    return q
 
 
 @compiled()

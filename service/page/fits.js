@@ -2,7 +2,7 @@
 
 import { Problem, get, post } from "./api.js";
 import { dot } from "./ball.js";
-import { count, element, percent, plural } from "./html.js";
+import { element, percent, plural } from "./html.js";
 import { overlay } from "./overlay.js";
 import { throttled } from "./throttle.js";
 

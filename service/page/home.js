@@ -14,6 +14,15 @@ const $ = (name) => document.getElementById(name);
 const cards = new Map();
 let cursor = null, wanted = PAGE;
 
+/** Only the cards that are on the screen ask for more than the list has */
+const looking = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    const card = [...cards.values()].find((each) => each.root === target);
+    if (card) card.onScreen = isIntersecting;
+    if (isIntersecting) card?.show();
+  }
+}, { rootMargin: "200px" });
+
 class Card {
   constructor(session) {
     this.base = `/sessions/${encodeURIComponent(session.id)}`;
@@ -27,10 +36,12 @@ class Card {
     this.root = element("a", { class: "card panel", href: `${this.base}/live` }, this.disk, element("div", { class: "named" }, this.title, this.state), this.kind, this.figures, this.spark, this.hint);
     this.seen = null;
     this.accuracies = [];
+    looking.observe(this.root);
   }
 
   /** What the list of sessions says already */
   tell(session) {
+    this.session = session;
     this.title.textContent = session.name || session.id;
     this.state.hidden = session.status === "live";
     this.state.className = `pill ${session.status}`;
@@ -41,8 +52,19 @@ class Card {
   }
 
   /** And what has to be asked for */
-  async show(session) {
-    if (this.seen === session.observed && this.version === session.version) return;
+  async show() {
+    const { session } = this;
+    if (!this.onScreen || this.busy || (this.seen === session.observed && this.version === session.version)) return;
+    this.busy = true;
+    try {
+      await this.ask(session);
+    } catch (error) {
+      if (!(error instanceof TypeError)) absent(error); // it was ended meanwhile, or the service was
+    }
+    this.busy = false;
+  }
+
+  async ask(session) {
     const from = Math.max(0, session.observed - POINTS);
     const [model, log, metrics] = await Promise.all([
       get(`${this.base}/model`),
@@ -100,13 +122,7 @@ async function refresh() {
     cards.get(session.id).tell(session);
     if ($("sessions").children[i] !== root) $("sessions").insertBefore(root, $("sessions").children[i] ?? null);
   });
-  for (const session of found) {
-    try {
-      await cards.get(session.id)?.show(session);
-    } catch (error) {
-      absent(error); // it was ended meanwhile
-    }
-  }
+  for (const session of found) await cards.get(session.id)?.show();
 }
 
 async function watch() {
@@ -115,6 +131,7 @@ async function watch() {
       await refresh();
       $("said").textContent = "";
     } catch (error) {
+      $("loading").hidden = true;
       $("said").textContent = error instanceof Problem ? error.message : "The service does not answer; trying again.";
       if (!(error instanceof Problem || error instanceof TypeError)) throw error;
     }

@@ -10,7 +10,7 @@ export async function overlay(base, fit, session, rows) {
   const asked = [...unit.map((x) => x.map((each) => each / root)), ...rows.map((row) => row.x.map((each) => each / root))];
   const { scores } = await post(`${base}/predict?model=${encodeURIComponent(fit.id)}`, { points: asked });
   const raw = fit.kind === "softmax" || ["hyperboloid", "hemisphere"].includes(fit.features);
-  const form = await fitted(unit, scores.slice(0, unit.length).map((s) => (raw ? s : Math.sinh(root * s))));
+  const form = fitted(unit, scores.slice(0, unit.length).map((s) => (raw ? s : Math.sinh(root * s))));
   return { form, support: support(fit, session, rows, scores.slice(unit.length), root) };
 }
 

@@ -110,7 +110,7 @@ class DirectHttp(BoundedHttp):
             return None
         scope = {"type": "http", "method": method.decode(), "path": path.decode(), "headers": self.headers}
         scope["query_string"] = query or b""
-        return Exchange(scope, self.parser.should_keep_alive())
+        return Exchange(scope, self.parser.should_keep_alive() and not self.draining)
 
     async def _answer(self, exchange: Exchange) -> None:
         app: Any = self.app

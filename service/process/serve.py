@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import logging
 import os
 import signal
@@ -41,6 +42,8 @@ def serve(settings: Settings) -> int:
     """Run until SIGINT or SIGTERM. The exit code: 1 if it cannot be run here, with one sentence on stderr"""
     configure(logging.INFO if settings.access_log else logging.WARNING)
     raise_file_limit()
+    if settings.otel and _lacks("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"):
+        return _refuse("otel needs packages that are not installed: pip install 'horocycle[otel]'")
     refused = list[str]()
     with ExitStack() as running:
         try:
@@ -56,6 +59,13 @@ def serve(settings: Settings) -> int:
             running.enter_context(_fit_worker())
         _run_workers(settings, listening, running)
     return _refuse(refused[0]) if refused else 0
+
+
+def _lacks(*modules: str) -> bool:
+    try:
+        return any(importlib.util.find_spec(each) is None for each in modules)
+    except ModuleNotFoundError:  # a package that they are in
+        return True
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -17,6 +17,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from multiprocessing.connection import wait
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -27,15 +28,14 @@ from service.process.http_protocol import BoundedHttp, Limits, below_file_limit
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-    from starlette.types import Lifespan
+    from starlette.types import ASGIApp, Lifespan
 
 PUBLISH = 1.0  # seconds between two publications of a worker's metrics
 #: Options of glibc's mallopt, from malloc.h
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
 
-def app() -> FastAPI:
+def app() -> ASGIApp:
     """The app of one worker; its settings come from the environment"""
     if (parent := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_exit_with_parent, args=[parent.sentinel], daemon=True).start()
@@ -47,13 +47,16 @@ def app() -> FastAPI:
     if threading.current_thread() is threading.main_thread():
         _drain_on_signal()
     gc.disable()  # an import makes objects to keep: to look among them for garbage would take a tenth of its time
-    found: FastAPI = importlib.import_module("service.app").create_app(settings)
+    make = partial(importlib.import_module("service.app").create_app, settings)
+    tracing = importlib.import_module("service.process.tracing") if settings.otel else None  # an optional dependency
+    found, served = (made := make(), made) if tracing is None else tracing.traced(make)
     if telemetry.FOLDER in os.environ:
         found.router.lifespan_context = _publishing(found.router.lifespan_context)
     gc.collect()
     gc.freeze()  # exclude start-up objects from later collections
     gc.enable()
-    return found
+    application: ASGIApp = served
+    return application
 
 
 def _drain_on_signal() -> None:

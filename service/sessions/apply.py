@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from service.errors import StaleModel, StateCorrupt
 from service.geometry import Array
+from service.learners import decode, encode
+from service.learners.contract import learner_of
 from service.sessions import rows, tally
 from service.sessions.beginnings import Past, next_beginning, restarted
 from service.sessions.records import Change, Counters, Entry, Kind, Loaded, Matched, Replaced, Status
@@ -59,12 +61,15 @@ def apply(before: Loaded, requests: Sequence[Request], past: Past | None = None)
                 results.append(StaleModel(after.counters.version))
                 continue
             batch = together[0].batch if len(together) == 1 else rows.joined([r.batch for r in together])
-            if after.status == Status.LIVE and past is None and not after.spec.restart:
+            if after.status == Status.LIVE and past is None:
                 run = _run(after.spec, after.state, after.counters.updates, batch, if_match is not None)
             else:
                 run = _learned(after, batch, past or Past(), if_match is not None)
-            after, answers = _answered(after, run, together)
-            after, found = _counted(after, run)
+            counted, found = _counted(after, run)
+            if found and after.spec.restart and not run.replaced:  # the points after the drift are for a new learner
+                run = _learned(after, batch, past or Past(), if_match is not None)
+                counted, found = _counted(after, run)
+            after, answers = _answered(counted, run, together)
             results += answers
             runs.append(run)
             alarms += found
@@ -82,6 +87,31 @@ def apply(before: Loaded, requests: Sequence[Request], past: Past | None = None)
     if before.spec.keep_points > 0:
         entry = replace(entry, batch=run.batch, predicted=run.decided, replaced=run.replaced)
     return Applied(results, Change(after, entry))
+
+
+def stored(before: Loaded, place: int, request: Request, answer: Answer) -> bytes:
+    """An answer as it is kept under its key: its columns, or, if that is smaller, the learner before the request
+
+    A request that is sent again brings its points: with the learner the columns can be made again. That learner
+    is at hand only for the first request of a commit, and is all there is only where nothing else replaces learners.
+    """
+    spec, learner = before.spec, b""
+    alone = not (place or request.ids or spec.warmup or spec.refit or spec.restart)
+    if alone and before.learner_bytes < answer.column_bytes:
+        learner = encode(before.state)
+    return answer.pack(request.fingerprint, learner if len(learner) < answer.column_bytes else b"")
+
+
+def stored_answer(request: Request, data: bytes) -> Answer:
+    """What was kept for this request, as it was first answered. KeyReused: it was another request"""
+
+    def again(learner: bytes, binary: bool) -> tuple[Array, Array | None]:
+        state, batch = decode(learner), request.batch
+        y = SIGNS[batch.indices] if binary else batch.indices
+        outcome = learner_of(state).learn(state, batch.X, y, request.if_match is not None)
+        return outcome.scores, outcome.probabilities if request.probabilities else None
+
+    return Answer.unpack(data, request.fingerprint, again)
 
 
 def _learned(before: Loaded, batch: Batch, past: Past, until_change: bool) -> Run:
@@ -199,7 +229,7 @@ def _status(before: Loaded, run: Run) -> str:
 def _counted(before: Loaded, run: Run) -> tuple[Loaded, tuple[int, ...]]:
     """With these points counted in; and the positions at which drift was found"""
     indices, decided = run.batch.indices, run.decided
-    counted, alarms = tally.observe(before.tally, run.wrong, indices, before.spec.sensitivity)
+    counted, alarms = tally.observe(before.tally, run.wrong, indices, before.confusion, before.spec.sensitivity)
     if run.probabilities is not None:
         counted = tally.judged(counted, run.probabilities, indices, decided)
     return replace(before, tally=counted, confusion=tally.counted(before.confusion, indices, decided)), alarms

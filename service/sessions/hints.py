@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 from service.learners.contract import full_matrices
 from service.sessions.records import Loaded, Status
+from service.sessions.tally import SORTED, expected_switches
 
 #: From how many points on anything is said, and of how many a switch of labels must be expected.
 ENOUGH, EXPECTED = 200, 50
 #: How much better than the most frequent class a session must be, in parts of what is left to the best possible.
 BETTER = 0.2
-#: Labels come sorted if they switch less often than in this part of what chance would have them do.
-SORTED = 0.2
 
 
 def hints(loaded: Loaded) -> list[str]:
@@ -20,13 +19,13 @@ def hints(loaded: Loaded) -> list[str]:
 
 
 def _sorted(loaded: Loaded) -> Iterator[str]:
-    """Independent labels with shares p_k switch in n(1 − Σp_k²) of n points"""
-    shares, n = _shares(loaded), loaded.tally.seen
-    expected = n * (1 - sum(share * share for share in shares.values()))
+    n, counts = loaded.tally.seen, loaded.confusion.counts()
+    expected = expected_switches(counts.values()) if counts else 0.0
     if n >= ENOUGH and expected >= EXPECTED and loaded.tally.switches < SORTED * expected:
         yield (
             f"The labels come sorted: {loaded.tally.switches} of {n} points had another label than the one before;"
-            f" in a random order some {expected:.0f} would have. Shuffle the stream, or the counts tell little."
+            f" in a random order some {expected:.0f} would have. Shuffle the stream, or the counts tell little and"
+            " drift is not looked for."
         )
 
 
@@ -64,6 +63,6 @@ def _diagonal(loaded: Loaded) -> Iterator[str]:
 
 def _shares(loaded: Loaded) -> dict[int, float]:
     """Of each class that was seen"""
-    counts = {i: sum(row.values()) for i, row in loaded.confusion.rows.items()}
+    counts = loaded.confusion.counts()
     total = sum(counts.values())
     return {i: count / total for i, count in counts.items()}

@@ -52,6 +52,10 @@ class Request:
 
 
 _HEADER = struct.Struct("<16sQQQQQQQQQ")
+#: In the place of the columns stands the learner that they can be made again with; beside the count of probabilities.
+AGAIN = 1 << 32
+#: Scores and probabilities of the request, by the encoded learner; whether it takes signs
+Again = Callable[[bytes, bool], tuple[Array, Array | None]]
 
 
 @frozen
@@ -67,25 +71,34 @@ class Answer:
     decided: Indices | None = field(default=None, compare=False)  # what the scores decide, if it was just found
     probabilities: Array | None = None
 
-    def pack(self, fingerprint: bytes) -> bytes:
-        """As it is stored under the idempotency key"""
-        c, scores = self.counters, b"" if self.scores is None else self.scores.tobytes()
+    @property
+    def column_bytes(self) -> int:
+        return sum(each.nbytes for each in (self.scores, self.probabilities) if each is not None)
+
+    def pack(self, fingerprint: bytes, learner: bytes = b"") -> bytes:
+        """As it is stored under the idempotency key; with the learner as it was before, if that is smaller"""
+        c = self.counters
         columns = 0 if self.scores is None else self.scores.shape[1] if self.scores.ndim == 2 else 1
-        sure = 0 if self.probabilities is None else self.probabilities.shape[1]
+        sure = (0 if self.probabilities is None else self.probabilities.shape[1]) + (AGAIN if learner else 0)
         head = (self.accepted, self.mistakes, c.observed, c.mistakes, c.updates, c.version, columns, sure)
-        more = b"" if self.probabilities is None else self.probabilities.tobytes()
-        return b"".join([_HEADER.pack(fingerprint, *head, len(self.fates)), self.fates, scores, more])
+        told = [each.tobytes() for each in (self.scores, self.probabilities) if each is not None]
+        parts = [learner] if learner else told
+        return b"".join([_HEADER.pack(fingerprint, *head, len(self.fates)), self.fates, *parts])
 
     @classmethod
-    def unpack(cls, stored: bytes, fingerprint: bytes) -> Answer:
-        """The stored answer, if it was given to the same body"""
+    def unpack(cls, stored: bytes, fingerprint: bytes, again: Again) -> Answer:
+        """The stored answer, if it was given to the same body; columns that are not stored come from `again`"""
         if stored[:16] != fingerprint:
             raise KeyReused
         _, accepted, mistakes, observed, total, updates, version, columns, sure, ids = _HEADER.unpack_from(stored)
-        fates, numbers = stored[_HEADER.size :][:ids], np.frombuffer(stored, dtype="<f8", offset=_HEADER.size + ids)
-        scores = numbers[: accepted * columns] if columns else None
-        if scores is not None and columns > 1:
-            scores = scores.reshape(-1, columns)
-        probabilities = numbers[accepted * columns :].reshape(-1, sure) if sure else None
-        counters = Counters(observed, total, updates, version)
+        fates, counters = stored[_HEADER.size :][:ids], Counters(observed, total, updates, version)
+        scores: Array | None = None
+        probabilities: Array | None = None
+        if sure & AGAIN:
+            scores, probabilities = again(stored[_HEADER.size + ids :], columns == 1)
+        elif columns:
+            numbers = np.frombuffer(stored, dtype="<f8", offset=_HEADER.size + ids)
+            scores = numbers[: accepted * columns]
+            scores = scores if columns == 1 else scores.reshape(-1, columns)
+            probabilities = numbers[accepted * columns :].reshape(-1, sure) if sure else None
         return cls(scores, accepted, mistakes, counters, fates, replayed=True, probabilities=probabilities)

@@ -1,7 +1,9 @@
 """What is counted of a session beside its learner: the newest mistakes, mistakes per 1,000 points, drift, how good the
 probabilities are, and whether the labels come in order.
 
-Drift is found from the mistakes alone: learners/drift.py. Of learners with probabilities the prequential log loss is
+Drift is found from the mistakes alone: learners/drift.py. Where labels come sorted, every class that begins looks like
+it, so that none is found there: n independent labels with shares p_k switch n(1 − Σp_k²) times, sorted ones less than
+a fifth of that. Of learners with probabilities the prequential log loss is
 Σ −ln p(true class)/n, a probability below LEAST counted as LEAST; the calibration error is
 Σ_b (n_b/n)|right_b − sure_b| over BINS equal bins of how sure the answer was.
 
@@ -14,7 +16,8 @@ is stored by itself, as pairs (predicted class: u16, count: u64), so that a comm
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field, replace
 
 import numpy as np
@@ -29,6 +32,8 @@ from service.sessions.frozen import frozen
 #: How many points the window looks back, how many one entry of the log stands for, how many of its entries are kept.
 WINDOW, BLOCK, LOGGED = 1000, 1000, 1000
 BINS, LEAST = 10, 1e-15
+#: Labels come sorted if they switch less often than in this part of what chance would have them do.
+SORTED = 0.2
 
 _HEAD = struct.Struct("<QQQiQQ125sBB")
 #: Levels from … to, and the type that holds the errors of a bucket: of level l there are at most 2^l.
@@ -114,30 +119,52 @@ _VERSION_1 = struct.Struct("<QQQQddQQ125s")
 
 
 def from_version_1(data: bytes, log: bytes = b"") -> Tally:
-    """As snapshots of 0.1 have it; the detector of drift, another one then, begins anew"""
+    """As snapshots of 0.1 have it; the detector of drift, another one then, begins anew. Switches of labels were not
+    counted: every point is taken for one, so that nobody says the labels came sorted"""
     try:
         seen, block, *_, alarms, last, bits = _VERSION_1.unpack(data)
     except struct.error as error:
         raise StateCorrupt("the stored tally is damaged") from error
     window, newest = np.unpackbits(np.frombuffer(bits, dtype=np.uint8)), np.frombuffer(log, dtype="<u2")
-    return Tally(seen, block, 0, -1, window, newest, alarms, last)
+    return Tally(seen, block, seen, -1, window, newest, alarms, last)
 
 
 def observe(
-    tally: Tally, wrong: NDArray[np.bool_], indices: NDArray[np.int64], sensitivity: float = SENSITIVITY
+    tally: Tally,
+    wrong: NDArray[np.bool_],
+    indices: NDArray[np.int64],
+    before: Confusion,
+    sensitivity: float = SENSITIVITY,
 ) -> tuple[Tally, tuple[int, ...]]:
     """Count a run of points of these classes, of which `wrong` were mistakes; and the positions at which drift was
-    found"""
+    found. `before` has the classes of the points before"""
     t = tally
     window, block, last, switches, full = loops.tally(
         wrong, indices, t.window, t.seen, t.block, t.last_label, t.switches, BLOCK
     )
     held, errors, alarms = drift.scan(wrong, t.held, t.errors, t.seen, sensitivity)
+    if len(alarms):
+        alarms = alarms[[not _sorted(t, before, indices[: at - t.seen]) for at in alarms.tolist()]]
     last_alarm = int(alarms[-1]) if len(alarms) else t.last_alarm
     log = np.concatenate([t.log, full.astype(np.uint16)])[-LOGGED:] if len(full) else t.log
     found = (t.alarms + len(alarms), last_alarm, held, errors)
     counted = Tally(t.seen + len(wrong), block, switches, last, window, log, *found, t.loss, t.bins)
     return counted, tuple(alarms.tolist())
+
+
+def expected_switches(counts: Collection[int]) -> float:
+    """How often n independent labels switch, of which so many are of each class: n(1 − Σp_k²)"""
+    n = sum(counts)
+    return n - sum(count * count for count in counts) / n
+
+
+def _sorted(tally: Tally, before: Confusion, indices: NDArray[np.int64]) -> bool:
+    """Whether the labels have come sorted, up to the last of these"""
+    counts = Counter(before.counts())
+    counts.update(indices.tolist())
+    switches = tally.switches + int(np.count_nonzero(np.diff(indices)))
+    switches += tally.last_label not in (-1, int(indices[0]))
+    return switches < SORTED * expected_switches(counts.values())
 
 
 def judged(tally: Tally, probabilities: Array, indices: NDArray[np.int64], decided: NDArray[np.int64]) -> Tally:
@@ -160,6 +187,10 @@ class Confusion:
         for i in sorted(self.rows):
             for j in sorted(self.rows[i]):
                 yield i, j, self.rows[i][j]
+
+    def counts(self) -> dict[int, int]:
+        """How many points of each class were seen"""
+        return {i: sum(row.values()) for i, row in self.rows.items()}
 
     def matrix(self, K: int) -> NDArray[np.int64]:
         found = np.zeros((K, K), dtype=np.int64)

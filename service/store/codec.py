@@ -35,6 +35,7 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+from hiredis import pack_command
 from numpy.typing import NDArray
 from xxhash import xxh3_64_digest
 
@@ -65,9 +66,8 @@ Field = str | bytes | int
 LARGE, SMALL, ENTRIES = 64 << 10, 4 << 10, 64
 LISTED = ("spec", "head", "fork", "check")
 #: Names that a state or an entry may have: any other one is a damaged name.
-STATE = {b"revision", b"entries", b"head", b"spec", b"opened", b"fork", b"tally", b"log", b"learner", b"learner_at"} | {
-    *(b"checkpoints", b"answers", b"recent", b"blocks", b"check")
-}
+SEALED = {b"head", b"spec", b"opened", b"fork", b"tally", b"log"}
+STATE = {b"revision", b"entries", b"learner", b"learner_at", b"checkpoints", b"answers", b"recent", b"blocks", b"check"}
 ENTRY = {
     b"kind",
     b"commit",
@@ -106,26 +106,15 @@ def checked_counts(revision: Any, entries: Any, answers: str = "", recent: str =
 
 def _unsealed(fields: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
     """The fields of a state without their checksums, if these match"""
+    sealed = {name for name in fields if name in SEALED or _is_row(name) or name[:9] == b"producer:"}
+    if strange := fields.keys() - sealed - STATE:
+        raise StateCorrupt(f"the stored session has strange fields: {sorted(strange)[0][:50]!r}")
     if b"check" not in fields:
         return fields
     counted = [fields.get(name, b"").decode() for name in (b"revision", b"entries", b"answers", b"recent")]
     if fields[b"check"].decode() != checked_counts(*counted):
         raise StateCorrupt("the counts of the stored session are damaged")
-    plain = dict(fields)
-    for name, value in fields.items():
-        if name in SEALED or _is_row(name) or name[:9] == b"producer:":
-            plain[name] = unseal(name.decode(), value)
-        elif name not in STATE:
-            raise StateCorrupt(f"the stored session has a strange field: {name[:50]!r}")
-    return plain
-
-
-SEALED = {b"head", b"spec", b"opened", b"fork", b"tally", b"log"}
-
-
-def _joined(fields: Sequence[Field]) -> bytes:
-    """What the checksum of an entry is taken over"""
-    return b"\0".join([each if isinstance(each, bytes) else str(each).encode() for each in fields])
+    return {name: unseal(name.decode(), value) if name in sealed else value for name, value in fields.items()}
 
 
 # ------------------------------------------------------------------------------------------------------- the state
@@ -135,30 +124,34 @@ def state_fields(before: Loaded | None, after: Loaded, learner: bytes | None) ->
     """What a commit changes of the state's hash, flat; all of it if there was none before, or none with checksums"""
     if before is not None and not before.sealed:
         before = None
-    counted, fields = after.tally, list[Field](("head", seal("head", head(after.counters, after.status) + " ")))
+    counted = after.tally
+    changed: list[tuple[str, str | bytes]] = [("head", head(after.counters, after.status) + " ")]
     if before is None or counted is not before.tally:
-        fields += ("tally", seal("tally", counted.pack()))
+        changed.append(("tally", counted.pack()))
     if len(counted.log) and (before is None or counted.log is not before.tally.log):
-        fields += ("log", seal("log", counted.pack_log()))
+        changed.append(("log", counted.pack_log()))
     known = {} if before is None else before.confusion.rows
-    for i, row in after.confusion.rows.items():
-        if row is not known.get(i):
-            fields += (f"c{i}", seal(f"c{i}", pack_row(row)))
+    changed += [(f"c{i}", pack_row(row)) for i, row in after.confusion.rows.items() if row is not known.get(i)]
     if before is None or after.spec is not before.spec:
-        fields += ("spec", seal("spec", spec_to_json(after.spec)))
+        changed.append(("spec", spec_to_json(after.spec)))
     if after.opened is not None and (before is None or before.opened is None):
-        fields += ("opened", seal("opened", spec_to_json(after.opened)))
+        changed.append(("opened", spec_to_json(after.opened)))
     if after.fork is not None and (before is None or after.fork is not before.fork):
-        fields += ("fork", seal("fork", json.dumps(asdict(after.fork))))
-    if learner is not None:
-        fields += ("learner", learner)
+        changed.append(("fork", json.dumps(asdict(after.fork))))
     if before is None or after.producers is not before.producers:
         since = {} if before is None else before.producers
-        for name, producer in after.producers.items():
-            if producer is not since.get(name):
-                told = f"{producer.seq} {producer.connection} {producer.used}"
-                fields += (f"producer:{name}", seal(f"producer:{name}", told))
-    return fields
+        changed += [
+            (f"producer:{name}", f"{producer.seq} {producer.connection} {producer.used}")
+            for name, producer in after.producers.items()
+            if producer is not since.get(name)
+        ]
+    plain = [(name, data if isinstance(data, bytes) else data.encode()) for name, data in changed]
+    fields: list[Field] = ["learner", learner] if learner is not None else []
+    return fields + [
+        part
+        for name, data in plain
+        for part in (name, data + xxh3_64_digest(data, seed=crc32(name.encode())))  # as seal()
+    ]
 
 
 def head(counters: Counters, status: str) -> str:
@@ -264,7 +257,7 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
         _write_part("checkpoint", "checkpoint", entry.checkpoint, fields, parts)
     if parts:
         fields += ("blocks", " ".join(parts), "sums", b"".join(map(xxh3_64_digest, parts.values())))
-    fields += ("check", xxh3_64_digest(_joined(fields)))
+    fields += ("check", xxh3_64_digest(pack_command((*fields,))))  # type: ignore[arg-type]
     return Written(fields, {commit_id + part: data for part, data in parts.items()})
 
 
@@ -311,9 +304,12 @@ def read_record(reply: Any) -> Record:
     except ValueError as error:
         raise StateCorrupt(f"an entry of the log is damaged: {id[:50]!r} is no id of one") from error
     if b"check" in record.fields:
-        joined, observed = _joined(flat[:-2]), record.fields.get(b"head", b"").partition(b" ")[0]
-        by_lua = len(flat[-1]) == 40  # of a fit's status: SHA-1, which Redis offers there
-        check = sha1(joined, usedforsecurity=False).hexdigest().encode() if by_lua else xxh3_64_digest(joined)
+        observed, check = (
+            record.fields.get(b"head", b"").partition(b" ")[0],
+            xxh3_64_digest(pack_command((*flat[:-2],))),
+        )
+        if len(flat[-1]) == 40:  # of a fit's status: SHA-1, which Redis offers to Lua
+            check = sha1(b"\0".join(flat[:-2]), usedforsecurity=False).hexdigest().encode()
         if flat[-2:] != [b"check", check] or observed != b"%d" % record.id.observed:
             raise StateCorrupt(f"the checksum does not match: entry {record.id} of the log is damaged")
     elif not record.fields.keys() <= ENTRY:
@@ -335,7 +331,8 @@ def read_entry(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None = 
         counters, status = read_head(fields[b"head"])
         learners = _part(record, "replaced", b"learner", blocks) if b"replaced" in fields else None
         replaced = () if learners is None else _replaced(json.loads(fields[b"replaced"]), learners)
-        batch, predicted = _points(record, spec, blocks)
+        with np.errstate(invalid="raise"):  # a class index that is no number
+            batch, predicted = _points(record, spec, blocks)
         return Entry(
             record.kind,
             counters,
@@ -352,7 +349,7 @@ def read_entry(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None = 
             _part(record, "checkpoint", b"checkpoint", blocks) or b"",
             int(fields.get(b"jumps", 0)),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, FloatingPointError) as error:
         raise StateCorrupt(f"entry {record.id} of the log is damaged") from error
 
 

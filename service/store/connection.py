@@ -262,7 +262,7 @@ class Connection:
         asked = [*commands, *mark, wait]
         replies = await self._apart(asked, self.deadline + PATIENCE, OutcomeUnknown)
         if replies[-1] < self.wait_replicas:
-            raise OutcomeUnknown
+            raise OutcomeUnknown(f"{replies[-1]} of {self.wait_replicas} replicas have it by now")
         return replies[: len(commands)]
 
     async def read(self, *command: Any, patience: float | None = None) -> Any:
@@ -325,6 +325,9 @@ class Connection:
             async with asyncio.timeout(patience):
                 await connection.send_packed_command([b"".join(map(pack_command, commands))])
                 return [await connection.read_response() for _ in commands]
+        except BusyLoadingError as error:  # for redis-py a lost connection, but it is an answer: nothing was run
+            await connection.disconnect()
+            raise _refusal(error) from error
         except CUT_OFF as error:
             await connection.disconnect()
             raise self._cut_off(lost) from error

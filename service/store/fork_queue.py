@@ -8,12 +8,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from service.errors import OutcomeUnknown
-from service.sessions.spec import Spec
 from service.store import scripts
 from service.store.connection import Connection
 from service.store.keys import fork_queue_key
+
+if TYPE_CHECKING:  # the fit worker waits for forks without the learners, which a spec knows
+    from service.sessions.spec import Spec
 
 #: Seconds that a worker may be silent before its fork is another's.
 LEASE = 10.0

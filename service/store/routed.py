@@ -163,7 +163,12 @@ class Routed(Connection):
 
     async def epoch(self, sid: str = "") -> int:
         """Of the server that serves this session, or the list of them"""
-        return await (await self.owner(slot_of(state_key(sid) if sid else sessions_key()))).epoch()
+        node = await self.owner(slot_of(state_key(sid) if sid else sessions_key()))
+        try:
+            return await node.epoch()
+        except StoreUnavailable:
+            self._look_soon()  # it may be gone
+            raise
 
     async def ping(self) -> None:
         await asyncio.gather(*(self.node(address).ping() for address in await self.masters()))

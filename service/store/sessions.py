@@ -313,17 +313,7 @@ class Store:
         if reply[0] == CommitReply.STOPPED:
             await self._connection.script(scripts.REPAIR, session_keys(spec.id), lost=OutcomeUnknown)
             return await self.commit(before, change, commit_id, again=again)
-        if reply[0] == CommitReply.REPLAYED:
-            keys = [key for key, _ in change.answers]
-            found = zip(reply[1::2], reply[2::2], strict=True)
-            return Replayed({position: _unsealed(keys[position], answer) for position, answer in found})
-        if reply[0] in (CommitReply.CONFLICT, CommitReply.AMBIGUOUS):
-            return Conflict(ambiguous=reply[0] == CommitReply.AMBIGUOUS)
-        if reply[0] == CommitReply.NO_BLOCK:
-            raise StoreUnavailable("the store lost a block of this commit before it was written")
-        if reply[0] == CommitReply.DAMAGED:
-            raise StateCorrupt("the counts of the stored session are damaged")
-        raise SessionGone(spec.id)
+        return _not_committed(reply, change)
 
     async def answer(self, sid: str, key: str) -> bytes | None:
         """What was answered to the request with this idempotency key"""
@@ -337,6 +327,21 @@ class Store:
                 if entries is not None and int(told[1]) <= int(entries):
                     return _unsealed(key, stored[told.end() :])
         return None
+
+
+def _not_committed(reply: Any, change: Change) -> Replayed | Conflict:
+    """What the script says of a commit that it did not write"""
+    if reply[0] == CommitReply.REPLAYED:
+        keys = [key for key, _ in change.answers]
+        found = zip(reply[1::2], reply[2::2], strict=True)
+        return Replayed({position: _unsealed(keys[position], answer) for position, answer in found})
+    if reply[0] in (CommitReply.CONFLICT, CommitReply.AMBIGUOUS):
+        return Conflict(ambiguous=reply[0] == CommitReply.AMBIGUOUS)
+    if reply[0] == CommitReply.NO_BLOCK:
+        raise StoreUnavailable("the store lost a block of this commit before it was written")
+    if reply[0] == CommitReply.DAMAGED:
+        raise StateCorrupt("the counts of the stored session are damaged")
+    raise SessionGone(change.after.spec.id)
 
 
 def _unsealed(key: str, answer: bytes) -> bytes:

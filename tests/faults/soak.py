@@ -48,7 +48,7 @@ from tests.waiting import retry, wait_until
 
 ALGORITHMS = ("perceptron", "second_order", "strategic", "hyperboloid")
 #: Points of a session, of a request at most, and the mean of the seconds between two faults.
-POINTS, MOST, BETWEEN = 10_000, 60, 2.5
+POINTS, MOST, BETWEEN = 10_000, 200, 2.5
 #: A session that has not all its points after so many seconds hangs.
 LIMIT = 400.0
 REFUSALS = (0, 429, 503, 504)  # 0: the connection was closed
@@ -114,7 +114,7 @@ class Soak:
             "worker killed": (4, lambda: kill_a_worker(self.running, self.rng)),
             "store killed": (3, lambda: kill_the_store(self.running)),
             "fit worker killed": (2, self._kill_the_fit_worker),
-            "launcher killed": (0.5, self._kill_the_launcher),
+            "launcher killed": (0.2, self._kill_the_launcher),
             "append-only file cannot grow": (0.5, self._fill_the_disk),
             "worker stopped for a while": (1, lambda: self._stop(self.rng.choice(self.running.worker_pids))),
             "store stopped for a while": (1, lambda: self._stop(self.running.store_pid)),
@@ -176,7 +176,7 @@ class Soak:
     def session(self, number: int) -> None:
         seed = int(self.rng.integers(2**32))
         name, algorithm = f"soak-{number}", ALGORITHMS[number % len(ALGORITHMS)]
-        stream = Stream(seed, points=POINTS, pause=0.15, most=MOST, session=name, heard=self.seen.heard)
+        stream = Stream(seed, points=POINTS, pause=0.3, most=MOST, session=name, heard=self.seen.heard)
         for each in (name, f"{name}-fits"):
             retry(lambda each=each: opened(self.running.url, algorithm, each), 201)  # type: ignore[misc]
         began = len(self.seen.faults) - 1
@@ -226,7 +226,7 @@ class Soak:
         self, verb: str, path: str, http: httpx.Client, good: tuple[int, ...] = (200, 202), **how: Any
     ) -> httpx.Response:
         """As soon as it is served"""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LIMIT
         while time.monotonic() < deadline:
             time.sleep(0.02)
             with suppress(httpx.TransportError):
@@ -234,7 +234,7 @@ class Soak:
                 if answer.status_code not in REFUSALS:
                     assert answer.status_code in good, answer.text
                     return answer
-        raise AssertionError("not served for two minutes")
+        raise AssertionError(f"not served for {LIMIT} s")
 
     def _judge(self, stream: Stream, found: Stored, kinds: set[str]) -> None:
         kept = Counter(map(tuple, found.rows.tolist()))

@@ -24,7 +24,7 @@ from service.learners import encode
 from service.sessions import rows, tally
 from service.sessions.records import NO_ENTRY, Counters, Entry, EntryId, Kind, Loaded
 from service.sessions.spec import Spec
-from service.sessions.tally import Tally
+from service.sessions.tally import Confusion, Tally, counted
 from service.store.keys import state_key
 from tests.running import Running, wait_until_ready
 from tests.storing import storing
@@ -347,7 +347,7 @@ class Pupil:
 
     def __init__(self, spec: Spec) -> None:
         self.spec, self.state, self.counters = spec, spec.first_state(), Counters()
-        self.tally, self.cells = Tally(), Counter[tuple[int, int]]()
+        self.tally, self.cells, self.seen = Tally(), Counter[tuple[int, int]](), Confusion()
 
     def learn(self, row: Array) -> float:
         """The score before it is learned"""
@@ -355,7 +355,8 @@ class Pupil:
         outcome = spec.learner.observe(self.state, row[None, :-1], spec.targets(index))
         decided = spec.decide(outcome.scores)
         wrong, changed = int(decided[0] != index[0]), int(outcome.changed[0])
-        self.state, (self.tally, _) = outcome.state, tally.observe(self.tally, decided != index, index)
+        self.state, (self.tally, _) = outcome.state, tally.observe(self.tally, decided != index, index, self.seen)
+        self.seen = counted(self.seen, index, decided)
         self.cells[int(index[0]), int(decided[0])] += 1
         self.counters = Counters(
             before.observed + 1, before.mistakes + wrong, before.updates + wrong, before.version + changed

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -23,7 +24,9 @@ import pytest
 
 from clients import Client, WentBackwards
 from service.errors import StoreUnavailable
+from service.store import scripts
 from service.store.connect import connect
+from service.store.follower import Follower
 from service.store.keys import born_key, fit_queue_key, log_key, sessions_key, state_key
 from tests.cluster import Cluster, Server, cluster
 from tests.faults.stream import (
@@ -79,14 +82,35 @@ def move_atomically(servers: Cluster, key: str) -> None:
     wait_until(lambda: servers.owner(key) is target, 60)
 
 
-def move_half_and_back(servers: Cluster, key: str) -> None:
+def give_up_a_move(servers: Cluster, key: str) -> None:
+    source = servers.owner(key)
+    target = another(servers, source)
+    slot = servers.begin_to_move(key, source, target)
+    time.sleep(0.2)  # requests meet it
+    servers.abort_move(slot, source, target)
+    assert servers.owner(key) is source
+
+
+def give_up_an_atomic_move(servers: Cluster, key: str) -> None:
+    """Either it was too late for that, or nothing has changed"""
+    source = servers.owner(key)
+    slot = servers.slot(key)
+    source.run("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", another(servers, source).id)
+    source.run("CLUSTER", "CANCELSLOTMIGRATIONS")
+
+
+def move_slowly(servers: Cluster, key: str) -> None:
+    """Half of the keys are here and half there, for a while"""
     source = servers.owner(key)
     target = another(servers, source)
     slot = servers.begin_to_move(key, source, target)
     servers.migrate(slot, source, target, most=2)
-    time.sleep(0.2)  # requests meet it
-    servers.abort_move(slot, source, target)
-    assert servers.owner(key) is source
+    time.sleep(0.2)
+    servers.migrate(slot, source, target)
+    servers.end_move(slot, target)
+
+
+MOVES = (move, move_atomically, move_slowly, give_up_a_move, give_up_an_atomic_move, move_atomically)
 
 
 def test_every_acknowledged_point_is_applied_exactly_once_while_slots_move_and_workers_die(
@@ -104,9 +128,9 @@ def test_every_acknowledged_point_is_applied_exactly_once_while_slots_move_and_w
 def gate(servers: Cluster, running: Running, seed: int, *, points: int) -> None:
     rng, sid = np.random.default_rng(seed), f"one-{seed}"
     stream, key = Stream(seed, points=points, pause=0.04, session=sid), state_key(sid)
-    moves = [partial(each, servers, key) for each in (move, move_atomically, move_half_and_back) * 2]
+    moves = [partial(each, servers, key) for each in MOVES]
     faults: list[Callable[[], None]] = [*moves, partial(kill_a_worker, running, rng)]
-    rng.shuffle(faults)  # type: ignore[arg-type]
+    rng.shuffle(faults)
     wait_for_both_workers(running)
     open_session(running.url, session=sid)
     stream_through(stream, running, faults)
@@ -136,6 +160,32 @@ def test_in_a_slot_that_is_on_its_way_nothing_is_half_written(servers: Cluster, 
         assert http.get(f"/sessions/{sid}").json()["observed"] == 4
 
 
+def test_a_key_that_went_ahead_of_its_slot_is_asked_for_where_it_is(servers: Cluster) -> None:
+    """ASK: one command after ASKING, a transaction too, while others use the same connection"""
+    key, source = "hc:2:{ahead}:hash", servers.owner("hc:2:{ahead}:hash")
+    count = scripts.script("return redis.call('HINCRBY', KEYS[1], 'count', ARGV[1])")
+
+    async def ask(target: Server) -> None:
+        connection = connect(servers.url)
+        try:
+            await connection.call("HSET", key, "count", 1)
+            slot = servers.begin_to_move(key, source, target)
+            servers.migrate(slot, source, target)
+            busy = on(servers, target, "busy")
+            asked = [connection.script(count, [key], 1, first=[("HSET", key, "block", "b" * i)]) for i in range(20)]
+            others = [connection.call("SET", state_key(busy), i) for i in range(20)]
+            found = await asyncio.gather(*(each for both in zip(asked, others, strict=True) for each in both))
+            assert sorted(found[::2]) == list(range(2, 22)) and set(found[1::2]) == {b"OK"}
+            assert await connection.call("HGET", key, "count") == await connection.read("HGET", key, "count") == b"21"
+            servers.end_move(slot, target)
+            assert await connection.script(count, [key], 1) == 22
+            await connection.call("DEL", state_key(busy))
+        finally:
+            await connection.close()
+
+    asyncio.run(ask(another(servers, source)))
+
+
 def kept_of(source: Server, target: Server, sid: str) -> dict[str, bytes]:
     """All keys of a session, wherever they are, as they would be moved"""
     slot = Cluster.slot(state_key(sid))
@@ -143,7 +193,7 @@ def kept_of(source: Server, target: Server, sid: str) -> dict[str, bytes]:
     for server in (source, target):
         for key in server.run("CLUSTER", "GETKEYSINSLOT", slot, 100):
             with server.client.pipeline(transaction=False) as asking:
-                _, found[key] = asking.execute_command("ASKING").execute_command("DUMP", key).execute()
+                _, found[key] = asking.execute_command("ASKING").execute_command("DUMP", key).execute()  # type: ignore[no-untyped-call]
     return found
 
 
@@ -156,6 +206,64 @@ def test_the_epoch_of_a_session_grows_when_its_slot_moves_and_never_shrinks(serv
             answers = [retry(partial(http.get, f"/sessions/{sid}"), 200) for _ in range(8)]  # of both workers
             epochs += [int(each.headers["Horocycle-Epoch"]) for each in answers]
     assert epochs == sorted(epochs) and epochs[-1] > epochs[0]
+
+
+# ------------------------------------------------------------------------------- what a session can do, on each shard
+
+
+def test_sessions_on_every_shard_do_what_sessions_do(servers: Cluster, running: Running) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-0.6, 0.6, (60, 2))
+    y = np.where(X[:, 0] > 0.2 * X[:, 1], 1, -1)
+    with Client(running.url, timeout=60) as client:
+        sessions = [
+            client.sessions.open(dimension=2, reference="origin", id=on(servers, master, "all"))
+            for master in servers.masters
+        ]
+        for session in sessions:
+            session.observe(X[:40], y[:40])
+        for session in sessions:
+            with session.stream() as stream:
+                for row, label in zip(X[40:], y[40:], strict=True):
+                    stream.send(row[None], [int(label)])
+            session.predict(X[:2], ids=["a", "b"])
+            session.label(["a", "b"], [1, -1])
+            assert session.refresh().observed == 62
+            assert session.model(at=40).weights is not None
+            assert sum(len(page.labels) for page in session.log()) == 62
+        fits = [session.fit() for session in sessions]
+        forks = [session.fork(at=40) for session in sessions]
+        for session, fit, fork in zip(sessions, fits, forks, strict=True):
+            assert fit.wait(60).training_accuracy > 0.5
+            assert fork.wait(60).observed == 40
+            copy = client.sessions.restore(session.snapshot())
+            assert copy.info.observed == 62
+            events = session.events(after="0-0")
+            assert next(events).observed == 40
+            events.close()
+        listed = {each.id for each in client.sessions.list(page=2)}
+        assert {each.id for each in (*sessions, *forks)} <= listed
+        for session in sessions:
+            session.end()
+        assert not {each.id for each in sessions} & {each.id for each in client.sessions.list()}
+
+
+def test_followers_on_every_shard_hear_of_what_another_worker_learns(servers: Cluster) -> None:
+    async def follow() -> None:
+        async with storing(servers.url) as here, storing(servers.url) as there:
+            follower = Follower(here.connection)
+            opened = [await here.opened(id=on(servers, master, "followed")) for master in servers.masters]
+            with ExitStack() as following:
+                for each in opened:
+                    following.enter_context(follower.following(each.spec.id, each.newest))
+                for each in opened:
+                    await there.observe(each.spec.id, np.array([[0.1, 0.2]]), [1])
+                for each in opened:
+                    [record] = await follower.after(each.spec.id, each.newest, 30)
+                    assert record.id.observed == 1
+            await follower.close()
+
+    asyncio.run(follow())
 
 
 # ------------------------------------------------------------------------------------------------- health
@@ -241,6 +349,7 @@ class Lag:
 
     holding: threading.Event = field(default_factory=threading.Event)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
+    listening: list[asyncio.Server] = field(default_factory=list)
     late: Callable[[], float] = field(default=lambda: 0.0)  # seconds that each piece waits, if it does not hold
 
     def before(self, port: int) -> int:
@@ -248,6 +357,7 @@ class Lag:
 
         async def listen() -> int:
             server = await asyncio.start_server(partial(self._serve, port), "127.0.0.1", 0)
+            self.listening.append(server)
             return int(server.sockets[0].getsockname()[1])
 
         return asyncio.run_coroutine_threadsafe(listen(), self.loop).result(30)
@@ -299,10 +409,13 @@ def lag() -> Iterator[Lag]:
     finally:
 
         async def end() -> None:
+            for each in found.listening:
+                each.close()
             rest = asyncio.all_tasks() - {asyncio.current_task()}
-            for each in rest:
-                each.cancel()
+            for task in rest:
+                task.cancel()
             await asyncio.gather(*rest, return_exceptions=True)
+            await asyncio.sleep(0.01)  # their connections are closed by then
 
         asyncio.run_coroutine_threadsafe(end(), found.loop).result(30)
         found.loop.call_soon_threadsafe(found.loop.stop)
@@ -311,7 +424,7 @@ def lag() -> Iterator[Lag]:
 
 
 @contextmanager
-def lagging(folder: Path, **settings: str) -> Iterator[tuple[Lag, Cluster, Running]]:
+def lagging(folder: Path, **settings: Any) -> Iterator[tuple[Lag, Cluster, Running]]:
     with ExitStack() as open_ones:
         behind = open_ones.enter_context(lag())
         servers = open_ones.enter_context(cluster(folder / "cluster", before=behind.before))
@@ -332,7 +445,7 @@ def test_what_no_replica_had_is_lost_with_its_master_and_the_client_is_told(tmp_
         sid = on(servers, master, "lost")
         session = client.sessions.open(dimension=2, reference="origin", id=sid)
         session.observe([[0.1, 0.2]], [1])
-        wait_until(lambda: servers.replica_of(master).run("WAIT", 0, 0) == 0 and replicated(servers, master))
+        wait_until(lambda: replicated(servers, master))
         behind.holding.set()
         for _ in range(5):
             told = session.observe([[0.1, 0.2]], [-1])

@@ -129,7 +129,7 @@ def session_fields() -> dict[bytes, bytes]:
         str(name).encode(): value if isinstance(value, bytes) else str(value).encode()
         for name, value in zip(flat[::2], flat[1::2], strict=True)
     }
-    return {**found, b"revision": b"0", b"entries": b"0", b"learner_at": b"0-0"}
+    return {**found, b"revision": b"0", b"entries": b"0", b"learner_at": b"0-0", b"check": b"0 0 /"}
 
 
 @ROUNDS

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -20,7 +22,7 @@ ONCE = Retry(attempts=1)  # whatever fails is raised
 POINT = {"point": [0.1, 0.2], "label": 1}
 
 
-async def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -58,7 +60,7 @@ async def streamed(running: Running, restarts: int) -> None:
                     (await http.post("/sessions/a/observe", json=POINT)).raise_for_status()
                     (await http.get("/health/ready")).raise_for_status()
                 sent[place] += 1
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.1)
 
         async def messages(place: int) -> None:
             async with (await patient.sessions.get("a")).stream() as stream:
@@ -66,7 +68,7 @@ async def streamed(running: Running, restarts: int) -> None:
                     await stream.send([[0.1, 0.2]], [1])
                     await stream.receive()
                     sent[place] += 1
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0.02)
 
         async def listen() -> None:
             async for event in (await patient.sessions.get("a")).events():
@@ -74,7 +76,7 @@ async def streamed(running: Running, restarts: int) -> None:
                     events.append(event)
 
         listening = asyncio.create_task(listen())
-        tasks = [asyncio.create_task(observe(place, pause)) for place, pause in enumerate((0.005, 0.005, 0.5, 1.5))]
+        tasks = [asyncio.create_task(observe(place, pause)) for place, pause in enumerate((0.02, 0.05, 0.5, 1.5))]
         tasks += [asyncio.create_task(anew(4)), asyncio.create_task(messages(5))]
 
         def failed() -> bool:
@@ -83,8 +85,7 @@ async def streamed(running: Running, restarts: int) -> None:
         await until(lambda: min(sent) > 0 or failed())
         for _ in range(restarts):
             await restarted(running, failed)
-            count = list(sent)
-            await until(lambda count=count: failed() or all(now > was for now, was in zip(sent, count, strict=True)))
+            await until(partial(lambda was: failed() or all(map(operator.gt, sent, was)), list(sent)))
         done.set()
         await asyncio.gather(*tasks)  # raises what failed
         observed = (await busy.sessions.get("a")).info.observed

@@ -11,8 +11,12 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from fastapi import FastAPI
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
 
 from service.api.admission import needed
+from service.app import create_app
 from service.settings import Settings
 from service.store.api_keys import BELIEVED, ApiKey, hashed, issue, read, write
 from service.store.keys import api_keys_key
@@ -87,6 +91,86 @@ def test_a_foreign_session_is_404_on_every_route(client: Make) -> None:
     assert theirs.post("/sessions", json={"id": "secret", "dimension": 3}).status_code == 201  # an id of their own
     assert theirs.delete("/sessions/secret").status_code == 204
     assert ours.get("/sessions/secret").json() == before
+
+
+#: What names no session: lists and probes; the tests below and above look at those that tell of sessions.
+NAMELESS = {
+    *("/", "/sessions", "/demo", "/metrics", "/health/live", "/health/ready", "/v2", "/v2/health/live"),
+    *("/v2/health/ready", "/problems", "/problems/{slug}", "/docs", "/openapi.json", "/favicon.ico"),
+}
+
+
+def test_no_route_is_left_out_of_the_crawl() -> None:
+    """Every route of the app, in the OpenAPI document or not: a new one is crawled, or is listed here"""
+    app = create_app(Settings(redis_url="redis://127.0.0.1:1"))
+    crawled = {url for _, url, _ in requests_to(app.openapi(), "{id}")}
+    crawled |= {"/sessions/{id}/stream", "/sessions/{id}/live"}  # by tests of their own
+    found = {
+        re.sub(r"\{(?!id)(\w+)(:\w+)?\}", lambda name: {"position": "0"}.get(name[1], "any"), path)
+        for path in paths(app)
+    }
+    left = found - crawled - {re.sub(r"\{\w+\}", "any", path) for path in NAMELESS}
+    assert not {path for path in left if not path.startswith(("/docs/", "/page", "/static"))}
+    assert len(crawled) > 18
+
+
+def paths(app: FastAPI) -> set[str]:
+    """Of all routes, however they were included"""
+    found, routes = set[str](), list[Any](app.routes)
+    for route in routes:
+        found |= {route.path} if hasattr(route, "path") else set()
+    return found | set(app.openapi()["paths"])
+
+
+def test_a_foreign_session_has_no_stream_of_messages(client: Make, locked: Running) -> None:
+    ours, theirs = client(tenant="streaming"), client(tenant="curious", scopes=("observe",))
+    assert ours.post("/sessions", json={"id": "secret", "dimension": 2}).status_code == 201
+    for id in ("secret", "streaming~secret", "~secret"):
+        with pytest.raises(InvalidStatus) as refused:
+            streaming(locked, theirs, id)
+        assert refused.value.response.status_code in (403, 404)
+        assert b"streaming" not in (refused.value.response.body or b"")
+    with streaming(locked, ours, "secret") as socket:
+        assert json.loads(socket.recv())["hello"]["observed"] == 0
+
+
+def streaming(locked: Running, http: httpx.Client, id: str) -> ClientConnection:
+    headers = {"Authorization": http.headers["authorization"]}
+    url = f"{locked.url.replace('http', 'ws', 1)}/sessions/{id}/stream?producer=p"
+    return connect(url, additional_headers=headers, open_timeout=60)
+
+
+def test_a_stream_pays_for_its_points_and_is_one_of_its_keys_streams(client: Make, locked: Running) -> None:
+    http = client(tenant="paying", limits={"points": 10, "streams": 1})
+    assert http.post("/sessions", json={"id": "s", "dimension": 2}).status_code == 201
+    many = json.dumps({"points": [[0.1, 0.2]] * 100, "labels": [1] * 100})
+    with streaming(locked, http, "s") as socket:
+        socket.recv()
+        require_problem(http.get("/sessions/s/events"), 429, "rate-limited")
+        with pytest.raises(InvalidStatus) as refused:
+            streaming(locked, http, "s")
+        assert refused.value.response.status_code == 429
+        socket.send(many)  # the bucket was full, and is in debt now
+        assert json.loads(socket.recv())["accepted"] == 100
+        require_problem(http.post("/sessions/s/observe", json=POINT), 429, "rate-limited")
+        socket.send(json.dumps(POINT))
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv()
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1013
+    wait_until(lambda: http.get("/sessions/s").json()["observed"] == 100)
+
+
+def test_a_key_pays_for_its_bytes_before_they_are_read(client: Make) -> None:
+    http = client(tenant="bytes", limits={"bytes": 1000})
+    assert http.post("/sessions", json={"id": "s", "dimension": 2}).status_code == 201
+    large = http.post("/sessions/s/observe", json={"points": [[0.1, 0.2]] * 1000, "labels": [1] * 1000})
+    late = http.post("/sessions/s/observe", json=POINT)
+    assert {large.status_code, late.status_code} == {200, 429}
+    refused = late if late.status_code == 429 else large
+    require_problem(refused, 429, "rate-limited")
+    assert int(refused.headers["retry-after"]) >= 1
+    unknown = http.post("/sessions/s/observe", content=iter([b"{}"]), headers={"content-type": "application/json"})
+    require_problem(unknown, 422, "invalid-request", header="Content-Length")
 
 
 def test_a_foreign_session_is_no_model_of_the_inference_protocol(client: Make) -> None:

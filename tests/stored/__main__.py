@@ -1,4 +1,4 @@
-"""python -m tests.stored: writes the file of the format that the code has now. One that was released stays as it is."""
+"""python -m tests.stored: writes the files of the format that the code has now. One that is there stays as it is."""
 
 from __future__ import annotations
 
@@ -18,11 +18,27 @@ from service.store.keys import FORMAT
 from tests.opening import SESSIONS
 from tests.storing import Parts, storing
 
+#: Of learners that need no reference point.
+FREE: dict[str, dict[str, Any]] = {
+    "auto": {"algorithm": "auto", "dimension": 2},
+    "auto, three classes": {
+        "algorithm": "auto",
+        "dimension": 2,
+        "labels": ["a", "b", "c"],
+        "members": ["gaussian", "second_order"],
+    },
+    "hemisphere": {"algorithm": "perceptron", "dimension": 2, "curvature": 0.5, "reference": None},
+    "hemisphere, second order": {"algorithm": "second_order", "dimension": 2, "labels": [1, 2, 3], "reference": None},
+    "softmax": {"algorithm": "softmax", "dimension": 2, "labels": ["a", "b", "c"]},
+    "gaussian": {"algorithm": "gaussian", "dimension": 2},
+}
+FILES = {f"format-{FORMAT}.json": SESSIONS, f"format-{FORMAT}-free.json": FREE}
 
-async def sessions(parts: Parts) -> dict[str, Any]:
+
+async def sessions(parts: Parts, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """One of every kind that has learned, and what it predicts"""
     found, rng = {}, np.random.default_rng(7)
-    for name, how in SESSIONS.items():
+    for name, how in kinds.items():
         sid = re.sub(r"\W+", "-", name)
         spec = (await parts.opened(**{**how, "id": sid, "keep_points": 30})).spec
         for i in range(5):
@@ -61,16 +77,21 @@ def everything(client: redis.Redis) -> dict[str, Any]:
     return {key.decode(): [kind.decode(), read(key, kind.decode())] for key, kind in kinds.items()}
 
 
-def main() -> None:
+def stored(kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
     async def run(url: str) -> dict[str, Any]:
         async with storing(url) as parts:
-            return await sessions(parts)
+            return await sessions(parts, kinds)
 
     with TemporaryDirectory() as folder, EmbeddedServer(Path(folder) / "data") as server:
         made = asyncio.run(run(server.url))
         with redis.Redis.from_url(server.url) as client:
-            stored = {"sessions": made, "keys": everything(client)}
-    (Path(__file__).parent / f"format-{FORMAT}.json").write_text(json.dumps(stored, separators=(",", ":")) + "\n")
+            return {"sessions": made, "keys": everything(client)}
+
+
+def main() -> None:
+    for name, kinds in FILES.items():
+        if not (file := Path(__file__).parent / name).exists():
+            file.write_text(json.dumps(stored(kinds), separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

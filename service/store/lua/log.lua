@@ -1,7 +1,7 @@
 -- Included before the scripts that read or write the log.
 
 -- The points learned, as the state's head says: "observed mistakes updates version status"
-local function observed_of(head) return string.match(head, '^%d+') end
+local function observed_of(head) return string.match(head or '', '^%d+') or '0' end
 
 -- What is counted here and not by the sender is stored twice: `check` has it again, so that damage is found before it is
 -- believed. A session that was stored before there was a check has none.

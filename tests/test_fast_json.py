@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from service.api import fast_json as number_rows
+from service.api import fast_json
 from service.api.formats import JSON, read_labelled, read_points
 from service.api.schemas import OpenSession
 from service.errors import HorocycleError
@@ -22,7 +22,7 @@ NAMED = OpenSession(dimension=2, reference=[0.1, 0.2], labels=["a", "b[,]", '"',
 
 def outcome(body: bytes, spec: Spec, labelled: bool, least: int, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What is read, to the bit, or what is said; by simdjson if the body has at least so many bytes"""
-    monkeypatch.setattr(number_rows, "WORTH_IT", least)
+    monkeypatch.setattr(fast_json, "WORTH_IT", least)
     try:
         if labelled:
             batch = read_labelled(body, JSON, spec)
@@ -58,8 +58,8 @@ GOOD: dict[str, tuple[Spec, bool, bytes]] = {
 @pytest.mark.parametrize("name", GOOD)
 def test_bodies_of_the_shape_are_read_by_simdjson(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, labelled, body = GOOD[name]
-    monkeypatch.setattr(number_rows, "WORTH_IT", 0)
-    found = number_rows.read(body, spec.dimension, labelled=labelled)
+    monkeypatch.setattr(fast_json, "WORTH_IT", 0)
+    found = fast_json.read(body, spec.dimension, labelled=labelled)
     assert found is not None
     message = orjson.loads(body)
     assert found[0].tobytes() == np.array(message["points"], dtype=np.float64).tobytes()
@@ -126,9 +126,9 @@ def test_of_any_other_body_the_same_is_said(body: bytes, spec: Spec, monkeypatch
 
 def test_escapes_are_left_to_orjson(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of them are characters, lone surrogates for one, the two need not agree on from version to version"""
-    monkeypatch.setattr(number_rows, "WORTH_IT", 0)
+    monkeypatch.setattr(fast_json, "WORTH_IT", 0)
     body = b'{"points":[[0.1,0.2]],"labels":["\\u0061"]}'
-    assert number_rows.read(body, 2, labelled=True) is None
+    assert fast_json.read(body, 2, labelled=True) is None
     agree(body, NAMED, monkeypatch)
 
 
@@ -143,6 +143,6 @@ def test_bodies_with_any_few_changes_are_read_alike(monkeypatch: pytest.MonkeyPa
             cut = rng.choice([0, 0, 1, 1, 2, 9])
             body = body[:at] + rng.choice(pieces) + body[at + cut :]
         agree(body, spec, monkeypatch)
-        monkeypatch.setattr(number_rows, "WORTH_IT", 0)
-        quick += number_rows.read(body, spec.dimension, labelled=labelled) is not None
+        monkeypatch.setattr(fast_json, "WORTH_IT", 0)
+        quick += fast_json.read(body, spec.dimension, labelled=labelled) is not None
     assert quick > 100  # it is not that all of them are left to orjson
