@@ -90,7 +90,9 @@ def wait(url: str, service: subprocess.Popen[bytes]) -> None:
 
 def inputs(files: Path, folder: Path | None, rows: int) -> list[tuple[str, Path, tuple[str, ...]]]:
     paper = [] if folder is None else sorted(folder.glob("*_poincare_embedding.npz"))
-    found = [(path.name.partition("_")[0], path, ("--shuffle",)) for path in paper]
+    found: list[tuple[str, Path, tuple[str, ...]]] = [
+        (path.name.partition("_")[0], path, ("--shuffle",)) for path in paper
+    ]
     found.append(("taxonomy, npz", taxonomy(files / "taxonomy.npz"), ("--shuffle", "--holdout", "0.2")))
     name, path = table(files / "cells.csv")
     found.append((name, path, ("--label", "cell_type", "--columns", "x,y", "--holdout", "0.2")))

@@ -59,7 +59,7 @@ def test_a_large_session_with_fits_goes_out_and_in(http: httpx.Client, small: Ru
     some = raw(X[:300], indices[:300])
     for kind in ("softmax", "svm"):
         assert http.post(f"/sessions/{sid}/fits?kind={kind}", content=some, headers=RAW).status_code == 202
-    http.post(f"/sessions/{sid}/fits?kind=svm&margin=hard", content=raw(X[:9], [0, 1, 0] * 3), headers=RAW)
+    http.post(f"/sessions/{sid}/fits?kind=svm&margin=hard", content=raw(X[:200], [0, 1] * 100), headers=RAW)
     assert sorted(fit["status"] for fit in wait_for_fits(http, sid)) == ["done", "done", "failed"]
     with Client(str(http.base_url)) as client, Client(small.url) as elsewhere:
         file = client.sessions.get(sid).save(tmp_path / "a.ndjson")
