@@ -305,14 +305,15 @@ class Ingest:
 async def commit(store: Store, before: Loaded, change: Change, patience: float) -> Committed | Replayed | Conflict:
     """Commit; when only the reply may have been lost, send it again with the same id, which the script knows."""
     commit_id, began = commit_name(), time.monotonic()
-    sent, pause, doubt = False, 0.02, OutcomeUnknown()
+    doubt: OutcomeUnknown | None = None  # what was last heard of it, once it may have been applied
+    pause = 0.02
     while True:
         try:
-            result = await store.commit(before, change, commit_id, again=sent)
+            result = await store.commit(before, change, commit_id, again=doubt is not None)
         except OutcomeUnknown as error:
-            sent, doubt = True, error
+            doubt = error
         except StoreUnavailable:
-            if not sent:
+            if doubt is None:
                 raise
         else:
             if isinstance(result, Conflict) and result.ambiguous:

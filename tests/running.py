@@ -119,3 +119,11 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     unset = {k: v for k, v in os.environ.items() if k != "REDIS_URL" and not k.startswith("HOROCYCLE_")}
     words = [sys.executable, "-m", "service", *arguments]
     return subprocess.run(words, capture_output=True, text=True, timeout=60, env={**unset, **environment}, check=False)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

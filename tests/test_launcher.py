@@ -15,16 +15,8 @@ from pydantic import ValidationError
 
 from service.process.serve import HEALTH_TIMEOUT
 from service.settings import Settings
-from tests.running import Running, command, service, wait_until_ready
+from tests.running import Running, alive, command, service, wait_until_ready
 from tests.waiting import wait_until
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_told_to_stop_it_stops_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ import pytest
 from clients import AsyncClient
 from clients.answers import Commit
 from clients.transport import Retry
-from tests.running import Running, command, service
-from tests.test_launcher import alive
+from tests.running import Running, alive, command, service
 
 ONCE = Retry(attempts=1)  # whatever fails is raised
 POINT = {"point": [0.1, 0.2], "label": 1}
