@@ -190,6 +190,8 @@ class Cluster:
         """First the new owner: it has the greater epoch from then on"""
         for each in [target, *(each for each in self.masters if each is not target)]:
             each.run("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+        # Who takes over the next one must know of this epoch, to have a greater one
+        wait_until(lambda: len({each.info("cluster_current_epoch") for each in self.alive}) == 1)
 
     def abort_move(self, slot: int, source: Server, target: Server) -> None:
         """Before a key has moved: after that a move can only be finished"""
