@@ -268,6 +268,10 @@ class Watched:
         told = self.sentinels[0].run("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "horocycle")
         return next(each for each in self.servers if each.port == int(told[1]))
 
+    def set(self, option: str, value: int) -> None:
+        for each in self.sentinels:
+            each.run("SENTINEL", "SET", "horocycle", option, value)
+
     def is_whole(self) -> bool:
         """Every sentinel knows of the replica and of the others"""
         with suppress(redis.RedisError):
