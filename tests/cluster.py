@@ -190,6 +190,8 @@ class Cluster:
         """First the new owner: it has the greater epoch from then on"""
         for each in [target, *(each for each in self.masters if each is not target)]:
             each.run("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+        # Who takes over the next one must know of this epoch, to have a greater one
+        wait_until(lambda: len({each.info("cluster_current_epoch") for each in self.alive}) == 1)
 
     def abort_move(self, slot: int, source: Server, target: Server) -> None:
         """Before a key has moved: after that a move can only be finished"""
@@ -265,6 +267,10 @@ class Watched:
         """As the first sentinel says"""
         told = self.sentinels[0].run("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "horocycle")
         return next(each for each in self.servers if each.port == int(told[1]))
+
+    def set(self, option: str, value: int) -> None:
+        for each in self.sentinels:
+            each.run("SENTINEL", "SET", "horocycle", option, value)
 
     def is_whole(self) -> bool:
         """Every sentinel knows of the replica and of the others"""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from service.errors import StoreUnavailable
-from service.store.connection import Connection
+from service.store.connection import Connection, said
+from service.store.keys import sessions_key, state_key
 from service.store.routed import Owners, Routed
 from service.store.slots import SLOTS
 from service.store_url import Address
@@ -19,21 +20,31 @@ OTHERS = 0.3
 POLL = 0.05
 
 
-class Shard(Connection):
-    """One server of a cluster"""
-
-    async def epoch(self, sid: str = "") -> int:
-        """The configuration epoch of its shard: whoever takes a slot over, by a failover or a move, has a greater one.
-
-        That is how the servers agree on who serves a slot, so of one session it never shrinks.
-        """
-        if self.known_epoch is None:
-            self.known_epoch = int(_field(await self.call("CLUSTER", "INFO"), b"cluster_my_epoch"))
-        return self.known_epoch
-
-
 class Cluster(Routed):
-    kind = Shard
+    async def epoch(self, sid: str = "") -> int:
+        """The configuration epoch of the server that serves a session: whoever takes its slot over has a greater one.
+
+        It also grows when that server takes over any other slot. Of that, only processes hear that use the other slot,
+        so it is asked for each time: one that remembered it would tell a smaller one than its neighbour did. With a
+        key of the session, so that a server which no longer has its slot refuses; where the key went before its slot,
+        the greater one of both servers' counts.
+        """
+        told: list[int] = []
+
+        async def send(node: Connection, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+            if commands[0][0] != "ASKING":
+                told.clear()
+            try:
+                info, *found = await node.calls([("CLUSTER", "INFO"), *commands])
+            except StoreUnavailable as error:
+                if said(error).startswith("ASK "):
+                    told.append(_epoch(await node.call("CLUSTER", "INFO")))
+                raise
+            told.append(_epoch(info))
+            return found
+
+        await self._route([("EXISTS", state_key(sid) if sid else sessions_key())], send)
+        return max(told)
 
     async def find(self) -> Owners:
         """As the server tells it that knows the newest epoch: one that was cut off may tell of the past"""
@@ -69,6 +80,11 @@ class Cluster(Routed):
             if found or time.monotonic() > until:
                 return found
             await asyncio.sleep(POLL)
+
+
+def _epoch(info: bytes) -> int:
+    """Of a replica: its master's"""
+    return int(_field(info, b"cluster_my_epoch"))
 
 
 def _field(info: bytes, name: bytes) -> bytes:

@@ -26,8 +26,6 @@ Owners = list[Address | None]  # by slot
 class Routed(Connection):
     """A Connection to all of them. What differs, Cluster and Sentinel say: how to find out who serves what"""
 
-    kind: type[Connection] = Connection
-
     def __init__(self, url: StoreUrl, *, deadline: float = 5.0, wait_replicas: int = 0) -> None:
         self.deadline, self.wait_replicas, self.url = deadline, wait_replicas, url
         self.known_epoch = None  # each server knows its own
@@ -51,7 +49,7 @@ class Routed(Connection):
     def node(self, address: Address) -> Connection:
         if address not in self.nodes:
             how: dict[str, Any] = {"deadline": self.deadline, "wait_replicas": self.wait_replicas}
-            self.nodes[address] = self.kind(self.url.server(address), **how)
+            self.nodes[address] = Connection(self.url.server(address), **how)
         return self.nodes[address]
 
     async def look(self) -> None:
@@ -74,7 +72,7 @@ class Routed(Connection):
         owners = await self.find()
         self.generation += owners != self.owners
         for node in self.nodes.values():
-            node.known_epoch = None  # it may serve more than before
+            node.known_epoch = None  # another may have served meanwhile
         self.owners = owners
 
     async def owner(self, slot: int | None) -> Connection:
@@ -155,7 +153,6 @@ class Routed(Connection):
             if word == "ASK":
                 return True, self.node(address)
             self.owners[int(slot)] = address
-            self.node(address).known_epoch = None  # it serves more than before
         self._look_soon()
         return word in ("MOVED", "TRYAGAIN"), None
 
