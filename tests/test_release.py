@@ -27,6 +27,16 @@ def test_every_package_of_the_image_is_pinned() -> None:
     assert all(PINNED[name] == version for name, _, version in asked if version)
 
 
+def test_what_is_hashed_is_what_is_pinned() -> None:
+    """Else: `make hashes`"""
+    text = (ROOT / "requirements.txt").read_text()
+    hashed = dict(re.findall(r"^([\w.-]+)==(\S+) \\\n +--hash=sha256:[0-9a-f]{64}", text, re.MULTILINE))
+    assert len(hashed) == text.count("==")
+    assert {name: version for name, version in hashed.items() if name not in BUILD} == {
+        name: PINNED[name] for name, _, version in (each.partition("==") for each in hashes.pinned()) if version
+    }
+
+
 def test_the_bill_of_materials_is_valid_and_whole() -> None:
     made = sbom.document()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(made)) is None
