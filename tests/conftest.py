@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def asked_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Settings of a service on the store that was asked for"""
     kind = request.config.getoption("--store")
     if kind == "single":
@@ -48,9 +48,9 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory, store: dict[str, str]) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory, asked_store: dict[str, str]) -> Iterator[Running]:
     data: Path = tmp_path_factory.mktemp("service") / "data"
-    with service(data, workers=2, **store) as found:
+    with service(data, workers=2, **asked_store) as found:
         yield found
 
 

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from service.api.schemas import Fit, ForkSession, ImportSession, OpenSession
 from service.errors import InvalidParameter, InvalidRequest, InvalidSnapshot
 from service.sessions import snapshot
-from service.sessions.records import Kept, SavedFit
+from service.sessions.records import Kept
+from service.sessions.saved_fit import SavedFit
 from service.sessions.spec import WITHOUT_REFERENCE, Spec, asked
 from service.store.fit_queue import KEEP_FITS, shown
 

@@ -18,7 +18,8 @@ from service.api.writing import offload
 from service.errors import AnswerTooLarge, RateLimited, StoreFull, outer
 from service.learners import encode
 from service.sessions import snapshot, snapshot_pieces
-from service.sessions.records import Kept, Loaded, SavedFit
+from service.sessions.records import Kept, Loaded
+from service.sessions.saved_fit import SavedFit
 
 router = APIRouter(tags=["sessions"])
 #: How often the points are read anew, because some were trimmed while they were read.

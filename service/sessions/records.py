@@ -11,10 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from service.sessions.frozen import frozen
 from service.sessions.rows import Batch
+from service.sessions.saved_fit import SavedFit
 from service.sessions.spec import Spec
 from service.sessions.tally import Confusion, Tally
 
@@ -179,24 +180,6 @@ class Waiting:
 
     status: Literal["waiting", "learned", "expired", "unknown"]
     point: bytes = b""
-
-
-@dataclass(frozen=True)
-class SavedFit:
-    """A fit that has ended, for a snapshot"""
-
-    ENDED: ClassVar = ("done", "failed", "cancelled")
-    INSTANTS: ClassVar = ("created", "started", "finished")  # in milliseconds, or none
-    NUMBERS: ClassVar = (*INSTANTS, "attempts", "progress")
-    TOLD: ClassVar = ("report", "failure")
-
-    id: str
-    status: str
-    asked: Mapping[str, Any]  # its fields, each with its value
-    fingerprint: bytes  # of the request that asked for it
-    numbers: Mapping[str, Any]
-    told: Mapping[str, Any]
-    model: bytes = b""  # the packed classifier
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from service.batch.classifier import PLAIN, Classifier, plain_features
 from service.errors import HorocycleError, InvalidSnapshot
 from service.geometry import require_ball
-from service.sessions.records import SavedFit
+from service.sessions.saved_fit import SavedFit
 from service.sessions.spec import LARGEST, Spec
 
 #: The end of the year 9999, which is the last that a datetime knows, and the largest number of a classifier.

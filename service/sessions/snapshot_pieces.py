@@ -23,7 +23,8 @@ import orjson
 from service.errors import InvalidSnapshot
 from service.learners import encode
 from service.sessions import saved_fits, snapshot
-from service.sessions.records import Loaded, SavedFit
+from service.sessions.records import Loaded
+from service.sessions.saved_fit import SavedFit
 from service.sessions.spec import Spec
 
 VERSION = 3

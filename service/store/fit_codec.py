@@ -10,7 +10,7 @@ from typing import Any
 from xxhash import xxh3_64_hexdigest
 
 from service.errors import StateCorrupt
-from service.sessions.records import SavedFit
+from service.sessions.saved_fit import SavedFit
 
 
 def sealed(document: dict[str, Any]) -> str:

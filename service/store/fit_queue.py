@@ -33,7 +33,7 @@ from service.errors import (
     StoreUnavailable,
     UnknownFit,
 )
-from service.sessions.records import SavedFit
+from service.sessions.saved_fit import SavedFit
 from service.store import scripts
 from service.store.connection import Connection
 from service.store.fit_codec import fit_fields, read_fits, sealed, unsealed

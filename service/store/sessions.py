@@ -245,7 +245,7 @@ class Store:
                     continue
                 try:
                     found.append(codec.read_listed(fields))
-                except (ValueError, KeyError, TypeError):  # damaged: its own address says so; the others are shown
+                except (StateCorrupt, ValueError, KeyError, TypeError):  # its own address says so; the others are shown
                     continue
                 weight += len(fields[0])
                 if len(found) == limit or weight >= PAGE:

@@ -7,8 +7,9 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from service.sessions.records import Counters, Entry, EntryId, Kind, Loaded, SavedFit
+from service.sessions.records import Counters, Entry, EntryId, Kind, Loaded
 from service.sessions.rows import Batch
+from service.sessions.saved_fit import SavedFit
 from service.sessions.spec import Spec
 from service.store import codec
 from service.store.connection import Connection

@@ -158,7 +158,7 @@ def malformed() -> Iterator[Row]:
             refused = ask(good, **{"content-encoding": coding})
             yield f"{where}: {coding}", refused, 415, "unsupported-media-type", {"encoding": coding}
     for where, ask in (("session", opening), ("change", changing), ("labels", labelling)):
-        for kind in (RAW, NPY) if where == "labels" else (RAW, NPY, NDJSON):
+        for kind in (RAW, NPY, NDJSON) if where == "change" else (RAW, NPY):
             yield f"{where}: {kind}", ask(rows(1), kind), 415, "unsupported-media-type", {"got": kind}
     for name in ("id", "name", "labels"):
         value = '["\\ud800", "b"]' if name == "labels" else '"\\udfff"'

@@ -37,6 +37,8 @@ from tests.waiting import wait_until
 
 LEASE = 1_500  # milliseconds, in the services here
 RAW = "application/octet-stream"
+#: Two pieces of a row each, in the tests that make pieces so small.
+ROWS = bytes(range(16))
 
 
 @contextmanager
@@ -309,7 +311,7 @@ class Fit:
         return self.workers[position]
 
     async def submit(self, name: str = "fit", fingerprint: bytes = b"body") -> bool:
-        return await self.workers[0].submit(self.sid, name, fingerprint, {"asked": {}}, b"points", ttl=0)
+        return await self.workers[0].submit(self.sid, name, fingerprint, {"asked": {}}, ROWS, ttl=0)
 
     async def look(self) -> dict[str, Any]:
         return await self.workers[0].look(self.sid, self.name)
@@ -317,7 +319,7 @@ class Fit:
     async def claimed(self, worker: FitQueue) -> Job:
         job = await worker.claim()
         assert job is not None
-        assert (job.session, job.points) == (self.sid, b"points")
+        assert (job.session, job.points) == (self.sid, ROWS)
         return job
 
     def kept(self) -> Any:
@@ -454,7 +456,7 @@ def pieces(fit: Fit) -> set[bytes]:
 def test_points_come_and_go_piece_by_piece(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, settle: str
 ) -> None:
-    monkeypatch.setattr(jobs, "PIECE", 4)
+    monkeypatch.setattr(jobs, "PIECE", 8)
 
     async def scene(fit: Fit) -> None:
         worker = fit.workers[0]
@@ -475,7 +477,7 @@ def test_points_come_and_go_piece_by_piece(
 def test_a_request_that_comes_twice_leaves_its_points_once(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "PIECE", 4)
+    monkeypatch.setattr(jobs, "PIECE", 8)
 
     async def scene(fit: Fit) -> None:
         assert await fit.submit()
@@ -496,7 +498,7 @@ def test_points_whose_fit_was_never_opened_are_swept_up(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever brought them died before the last piece"""
-    monkeypatch.setattr(jobs, "PIECE", 4)
+    monkeypatch.setattr(jobs, "PIECE", 8)
 
     async def scene(fit: Fit) -> None:
         keys = [state_key(fit.sid), fit_points_key(fit.sid)]

@@ -67,7 +67,7 @@ local function counted(how)
     return how(command, ...)
   end
 end
-local redis = {call = counted(real.call), pcall = counted(real.pcall)}
+local redis = {call = counted(real.call), pcall = counted(real.pcall), sha1hex = real.sha1hex}
 """
 #: The same store, if the state were written before the log: XADD waits for the HSET of the state.
 STATE_FIRST = """
@@ -85,7 +85,7 @@ local function swapped(how)
     return reply
   end
 end
-local redis = {call = swapped(stopping.call), pcall = swapped(stopping.pcall)}
+local redis = {call = swapped(stopping.call), pcall = swapped(stopping.pcall), sha1hex = stopping.sha1hex}
 """
 DECLARED = """
 local real, declared, keys_of = redis, {}, {}
@@ -102,7 +102,7 @@ local function checked(how)
     return how(command, ...)
   end
 end
-local redis = {call = checked(real.call), pcall = checked(real.pcall)}
+local redis = {call = checked(real.call), pcall = checked(real.pcall), sha1hex = real.sha1hex}
 """
 ONE_KEY = (
     "EXPIRE GET HDEL HEXISTS HGET HGETALL HINCRBY HKEYS HLEN HMGET HSET INCR LINDEX LLEN LPOP LRANGE PERSIST PEXPIRE"
@@ -180,6 +180,10 @@ OLD, NEW, LATE_POINTS = points(0, 20), points(1, LARGE_POINTS), points(2, 2)
 OTHERS = (7, LARGE_POINTS + 2, 2 * LARGE_POINTS)
 
 
+#: Fields of an entry that are other when the same commit is made under another id.
+OF_THE_COMMIT = {b"commit": b"", b"check": b"", b"sums": b""}
+
+
 @dataclass(frozen=True)
 class Seen:
     """What somebody who knows nothing of a session yet sees of it"""
@@ -193,7 +197,7 @@ class Seen:
 
     def unlike(self, other: Seen) -> list[str]:
         """What is not the same. Its entries may be fewer: what is no longer needed may have been let go"""
-        mine, theirs = ([(r.id, {**r.fields, b"commit": b""}) for r in each.entries] for each in (self, other))
+        mine, theirs = ([(r.id, {**r.fields, **OF_THE_COMMIT}) for r in each.entries] for each in (self, other))
         same = {
             **{name: self.bits[name] == other.bits[name] for name in self.bits},
             "revision": self.loaded.revision == other.loaded.revision,
