@@ -35,12 +35,10 @@ class Population:
 def agents(rng: np.random.Generator, first: int, n: int, model: Mapping[str, Any]) -> Batch:
     """Applicants either side of a geodesic, who know the classifier: σ_p⟨w,v⟩/‖w‖ ≥ α gets them a loan
 
-    Those whose true point is less than their budget below the threshold move onto it. The geodesic turns once about the
-    reference point while all points come, so that the learner goes on to err and to follow.
+    Those whose true point is less than their budget below the threshold move onto it.
     """
     p, w = np.array(model["reference"]), np.array(model["weights"])
-    angle = 0.64 + math.tau * first / POPULATIONS["agents"].points
-    U, side = _beside(rng, n, np.array(REFERENCE), np.array([math.cos(angle), math.sin(angle)]), 0.35)
+    U, side = _beside(rng, n, np.array(REFERENCE), np.array([0.8, 0.6]), 0.35)
     sigma = float(g.conformal_factor(p))
     A = sigma * g.log_map(p, U)
     length = math.sqrt(w @ w)
@@ -78,7 +76,7 @@ def _beside(rng: np.random.Generator, n: int, p: Array, w: Array, margin: float)
 POPULATIONS = {
     "agents": Population(
         title="Strategic agents",
-        about="Applicants move their points to be accepted; the learner expects it, and follows a border that turns.",
+        about="Applicants move their points to be accepted; the learner expects it.",
         settings={
             "algorithm": "strategic",
             "dimension": 2,
