@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.conftest import http, running
+from tests.conftest import asked_store, http, pytest_addoption, running
 
-__all__ = ["http", "running"]
+__all__ = ["asked_store", "http", "pytest_addoption", "running"]
