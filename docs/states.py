@@ -103,7 +103,7 @@ class Album:
             page = self.page(**options)
             page.goto(url)
             if cards:
-                page.locator(".card canvas.marks").nth(8).wait_for(state="attached")
+                page.locator(".card canvas.marks").first.wait_for(state="attached")
                 page.wait_for_timeout(1500)
             else:
                 page.get_by_text("No sessions yet").wait_for()
