@@ -43,13 +43,11 @@ def test_a_demo_is_started_and_its_boundary_turns(page: Page, running: Running, 
     page.locator("#demos button", has_text="Strategic agents").click()
     page.wait_for_url("**/live#margin=*")
     wait_for(page, "globalThis.horocycle?.scene.classifier?.threshold")
-    wait_for(page, "horocycle.scene.points.rows.length >= 80")  # the learner errs at point 0, then from 50 to 59
-    last = drawn(page)["threshold"]
-    page.locator("#past").fill("20")
-    wait_for(page, "last => JSON.stringify(horocycle.scene.drawn().threshold) !== JSON.stringify(last)", last)
-    assert drawn(page)["threshold"]
-    wait_for(page, "document.getElementById('t2').textContent === 'Updates under the bound'")
+    wait_for(page, "horocycle.scene.points.rows.length >= 80")
+    wait_for(page, "horocycle.scene.model.version === horocycle.newest.version")
     sid = page.url.split("/")[-2]
+    assert page.evaluate("horocycle.scene.model.weights") != http.get(f"/sessions/{sid}/at/0/model").json()["weights"]
+    wait_for(page, "document.getElementById('t2').textContent === 'Updates under the bound'")
     page.goto("about:blank")
     assert http.delete(f"/sessions/{sid}").status_code == 204
 
