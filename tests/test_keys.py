@@ -56,7 +56,7 @@ def test_beyond_its_time_or_the_bytes_a_generation_of_keys_goes(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, constants: dict[str, int]
 ) -> None:
     """An answer to one point has some 110 bytes with its key"""
-    names = ("KEY_SECONDS", "KEY_BYTES", "STRAY_BLOCKS", "STRAY_SECONDS")
+    names = ("KEY_SECONDS", "KEY_BYTES", "STRAY_BLOCKS", "STRAY_SECONDS", "TOGETHER")
     values = {**{name: getattr(scripts, name) for name in names}, "KEY_OVERHEAD": 0, **constants}
     monkeypatch.setattr(scripts, "COMMIT", scripts.load("log", "commit", replies=scripts.CommitReply, **values))
     sid, replayed = asyncio.run(observed(server.url, 5000))
@@ -66,7 +66,7 @@ def test_beyond_its_time_or_the_bytes_a_generation_of_keys_goes(
 
 def test_a_key_of_the_older_generation_is_known(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"KEY_SECONDS": 600, "KEY_BYTES": 2 * 1000 * 110, "STRAY_BLOCKS": 8, "STRAY_SECONDS": 600}
-    values["KEY_OVERHEAD"] = 0
+    values |= {"KEY_OVERHEAD": 0, "TOGETHER": scripts.TOGETHER}
     monkeypatch.setattr(scripts, "COMMIT", scripts.load("log", "commit", replies=scripts.CommitReply, **values))
     sid, replayed = asyncio.run(observed(server.url, 1500))
     assert replayed
@@ -79,7 +79,8 @@ def test_the_bytes_of_answers_are_bounded_at_any_number_of_keys(
 ) -> None:
     """As the store counts them; half of the bound is rounding up, by its allocator and its tables"""
     bound = 400_000
-    values = {name: getattr(scripts, name) for name in ("KEY_SECONDS", "STRAY_BLOCKS", "STRAY_SECONDS", "KEY_OVERHEAD")}
+    names = ("KEY_SECONDS", "STRAY_BLOCKS", "STRAY_SECONDS", "KEY_OVERHEAD", "TOGETHER")
+    values = {name: getattr(scripts, name) for name in names}
     values["KEY_BYTES"] = bound
     monkeypatch.setattr(scripts, "COMMIT", scripts.load("log", "commit", replies=scripts.CommitReply, **values))
     sid, _ = asyncio.run(observed(server.url, 5000))

@@ -1,6 +1,8 @@
 """Labelled points as arrays and as bytes: n×(d+1) little-endian float64, the coordinates, then the label's index.
 
-This is the one place where rows are encoded and decoded: bodies, the log, snapshots and fits all hold them so.
+This is the one place where rows are encoded and decoded: bodies, the log, snapshots and fits all hold them so. Many at
+once are kept as columns, which are smaller: coordinates as n×d float64; then the labels' indices and those of the
+predicted labels, each a bit if there are two classes, else a byte or two; then the true points, n×d, if there are any.
 """
 
 from __future__ import annotations
@@ -69,3 +71,49 @@ def joined(batches: Sequence[Batch]) -> Batch:
     if any(batch.truth is not None for batch in batches):
         truth = np.concatenate([np.full_like(b.X, np.nan) if b.truth is None else b.truth for b in batches])
     return Batch(np.concatenate([b.X for b in batches]), np.concatenate([b.indices for b in batches]), truth)
+
+
+# ------------------------------------------------------------------------------------------------------- columns
+
+
+def pack_columns(batch: Batch, predicted: Indices, K: int) -> bytes:
+    X = np.ascontiguousarray(batch.X, dtype="<f8").data  # joined, it is copied once
+    truth = b"" if batch.truth is None else batch.truth.astype("<f8").tobytes()
+    return b"".join((X, pack_classes(batch.indices, K), pack_classes(predicted, K), truth))
+
+
+def unpack_columns(data: bytes, n: int, d: int, has_truth: bool) -> tuple[Batch, Indices]:
+    """The points, and the predicted classes. Rows, which earlier versions kept here, are longer than any columns"""
+    end = len(data) - (8 * n * d if has_truth else 0)
+    truth = np.frombuffer(data[end:], dtype="<f8").reshape(n, d) if has_truth else None
+    if end >= n * row_bytes(d):
+        middle = n * row_bytes(d)
+        batch, predicted = unpack(data[:middle], d), data[middle:end]
+    else:
+        middle = (8 * n * d + end) // 2
+        X = (
+            np.frombuffer(data[: 8 * n * d], dtype="<f8").reshape(n, d).copy()
+        )  # the compiled loops know no read-only ones
+        batch, predicted = Batch(X, unpack_classes(data[8 * n * d : middle], n)), data[middle:end]
+    return Batch(batch.X, batch.indices, truth), unpack_classes(predicted, n)
+
+
+def pack_classes(indices: Indices, K: int) -> bytes:
+    if K == 2 and len(indices) > 1:
+        return np.packbits(indices).tobytes()
+    return indices.astype(class_type(K)).tobytes()
+
+
+def class_type(K: int) -> str:
+    """The type that holds a class index"""
+    return "u1" if K <= 256 else "<u2"
+
+
+def unpack_classes(data: bytes, n: int) -> Indices:
+    """By their length, not by K: labels may have been added since"""
+    if len(data) == (n + 7) // 8 < n:
+        return np.unpackbits(np.frombuffer(data, dtype="u1"), count=n).astype(np.int64)
+    found = np.frombuffer(data, dtype="u1" if len(data) == n else "<u2").astype(np.int64)
+    if len(found) != n:
+        raise ValueError(f"{len(data)} bytes are not the classes of {n} points")
+    return found

@@ -20,7 +20,7 @@ from service.errors import BinaryOnly, InvalidParameter
 from service.geometry import Array, norm_limit
 from service.learners import LEARNERS, Learner, one_vs_rest
 from service.learners.drift import SENSITIVITY
-from service.sessions.rows import row_bytes
+from service.sessions.rows import class_type, row_bytes
 
 Label = str | int
 #: Numbers that all learners of a session keep together, 16 MiB of them: so much is stored, loaded and sent as a
@@ -101,7 +101,7 @@ class Spec:
     @cached_property
     def class_type(self) -> str:
         """The type that holds a class index"""
-        return "u1" if len(self.labels) <= 256 else "<u2"
+        return class_type(len(self.labels))
 
     @cached_property
     def largest_square(self) -> float:
@@ -189,7 +189,7 @@ def references(spec: Spec, state: Any) -> list[list[float]] | None:
 
 
 def spec_to_json(spec: Spec) -> str:
-    return json.dumps({f.name: getattr(spec, f.name) for f in fields(spec)})
+    return json.dumps({f.name: getattr(spec, f.name) for f in fields(spec)}, separators=(",", ":"))
 
 
 def spec_from_json(text: str | bytes) -> Spec:

@@ -18,7 +18,7 @@ without `check` was stored before there were any; its next commit writes all fie
 An entry of the log:
     kind, commit, head      what it is, the commit's id, the head after it
     points                  how many points were learned
-    rows, predicted, truth  they: all of them, or the first SAMPLE if the rest is in a block
+    rows, predicted, truth  they: all of them, or the first SAMPLE if all are in a block, as columns (sessions/rows.py)
     matched, alarms, jumps, replaced, spec, fit, status, checkpoint   where there is one
     blocks, sums            which of rows, replaced, checkpoint are in `blocks`, under the name <commit><part>; their
                             checksums
@@ -36,7 +36,6 @@ from zlib import crc32
 
 import numpy as np
 from hiredis import pack_command
-from numpy.typing import NDArray
 from xxhash import xxh3_64_digest
 
 from service.errors import StateCorrupt
@@ -228,16 +227,15 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
     fields += ("points", entry.points)
     parts: dict[str, bytes] = {}
     if (batch := entry.batch) is not None:
-        data = batch.packed or rows.pack(batch)
-        predicted = entry.predicted.astype(spec.class_type).tobytes()
-        truth = b"" if batch.truth is None else batch.truth.astype("<f8").tobytes()
-        n, size = entry.points, len(data) + len(truth)
+        n, predicted = entry.points, entry.predicted
+        size = n * (spec.row_bytes if batch.truth is None else spec.row_bytes + 8 * spec.dimension)
         if size >= LARGE or (size >= SMALL and n * ENTRIES > spec.keep_points):
-            parts["rows"] = b"".join((data, predicted, truth))
-            data, predicted, truth = (part[: len(part) // n * SAMPLE] for part in (data, predicted, truth))
-        fields += ("rows", data, "predicted", predicted)
-        if truth:
-            fields += ("truth", truth)
+            parts["rows"] = rows.pack_columns(batch, predicted, len(spec.labels))
+            batch, predicted = batch[:SAMPLE], predicted[:SAMPLE]
+        data = batch.packed or rows.pack(batch)
+        fields += ("rows", data, "predicted", predicted.astype(spec.class_type).tobytes())
+        if batch.truth is not None:
+            fields += ("truth", batch.truth.astype("<f8").tobytes())
     if entry.matched:
         fields += ("matched", json.dumps([[m.if_match, m.accepted, m.version, m.first] for m in entry.matched]))
     if entry.alarms:
@@ -319,9 +317,14 @@ def read_record(reply: Any) -> Record:
 
 def record_rows(record: Record, spec: Spec, blocks: Mapping[str, bytes]) -> bytes | None:
     """The packed rows of an entry; None: it has points, and they are not kept"""
-    size = record.points * rows.row_bytes(spec.dimension)
-    data = record.block("rows", blocks) if record.blocks("rows") else record.fields.get(b"rows", b"")
-    return data[:size] if data is not None and len(data) >= size else None
+    if record.blocks("rows"):
+        try:
+            batch, _ = _points(record, spec, blocks)
+        except ValueError as error:
+            raise StateCorrupt(f"a block of entry {record.id} of the log is damaged") from error
+        return None if batch is None else rows.pack(batch)
+    size, data = record.points * rows.row_bytes(spec.dimension), record.fields.get(b"rows", b"")
+    return data[:size] if len(data) >= size else None
 
 
 def read_entry(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None = None) -> Entry:
@@ -365,23 +368,12 @@ def _points(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None) -> t
     if b"rows" not in record.fields:
         return None, None
     n, d, fields = record.points, spec.dimension, record.fields
-    if record.blocks("rows"):
-        if blocks is not None:
-            if (data := record.block("rows", blocks)) is None:
-                return None, None
-            middle = n * rows.row_bytes(d)
-            end = len(data) - (n * 8 * d if b"truth" in fields else 0)
-            truth = np.frombuffer(data[end:], dtype="<f8").reshape(-1, d) if b"truth" in fields else None
-            batch = rows.unpack(data[:middle], d)
-            return Batch(batch.X, batch.indices, truth), _classes(data[middle:end], n)
+    if record.blocks("rows") and blocks is not None:
+        data = record.block("rows", blocks)
+        return (None, None) if data is None else rows.unpack_columns(data, n, d, b"truth" in fields)
     batch = rows.unpack(fields[b"rows"], d)
     truth = np.frombuffer(fields[b"truth"], dtype="<f8").reshape(-1, d) if b"truth" in fields else None
-    return Batch(batch.X, batch.indices, truth), _classes(fields[b"predicted"], len(batch))
-
-
-def _classes(data: bytes, n: int) -> NDArray[np.int64]:
-    """Class indices, a byte each or two: labels may have been added since"""
-    return np.frombuffer(data, dtype="u1" if len(data) == n else "<u2").astype(np.int64)
+    return Batch(batch.X, batch.indices, truth), rows.unpack_classes(fields[b"predicted"], len(batch))
 
 
 def _part(record: Record, part: str, field: bytes, blocks: Mapping[str, bytes] | None) -> bytes | None:

@@ -127,8 +127,8 @@ def mark_key(commands: Sequence[tuple[Any, ...]]) -> str | None:
 @lru_cache(4096)
 def session_keys(sid: str) -> tuple[str, ...]:
     """All that a session has, but the mark that its id was used; in the order the scripts know them by"""
-    first = (state_key(sid), log_key(sid), spare_key(sid), answers_key(sid, 0), answers_key(sid, 1))
-    return first + tuple(key(sid) for key in _FURTHER)
+    first = (state_key(sid), log_key(sid), blocks_key(sid), block_order_key(sid))
+    return (*first, answers_key(sid, 0), answers_key(sid, 1), *[key(sid) for key in _FURTHER])
 
 
 def staged_keys(sid: str, name: str) -> tuple[str, ...]:
@@ -136,13 +136,4 @@ def staged_keys(sid: str, name: str) -> tuple[str, ...]:
     return tuple(_key(sid, f"staged:{name}:{what}") for what in ("log", "blocks", "block_order", "fits", "fit_models"))
 
 
-_FURTHER = (
-    blocks_key,
-    block_order_key,
-    ids_key,
-    waiting_key,
-    settled_key,
-    fits_key,
-    fit_models_key,
-    fit_points_key,
-)
+_FURTHER = (spare_key, ids_key, waiting_key, settled_key, fits_key, fit_models_key, fit_points_key)

@@ -21,6 +21,9 @@ KEY_OVERHEAD = 100
 BRING_SECONDS = 600
 #: So many blocks without an entry are left alone, and each for so long: their commits may be on the way.
 STRAY_BLOCKS, STRAY_SECONDS = 8, 600
+#: So many answers or blocks are handled by one command: each costs Lua as much as ten more arguments, but their number
+#: is limited.
+TOGETHER = 100
 
 
 class CommitReply(IntEnum):
@@ -76,6 +79,7 @@ COMMIT = load(
     KEY_OVERHEAD=KEY_OVERHEAD,
     STRAY_BLOCKS=STRAY_BLOCKS,
     STRAY_SECONDS=STRAY_SECONDS,
+    TOGETHER=TOGETHER,
 )
 OPEN = load("open", replies=OpenReply)
 LOAD = load("log", "load")

@@ -280,20 +280,29 @@ class Store:
                 learner = encode(after.state) if due.learner else None
         forgotten = () if after.producers is before.producers else before.producers.keys() - after.producers.keys()
         gone = " ".join(f"producer:{name}" for name in forgotten)
-        fields, ttl = codec.state_fields(before, after, learner), spec.ttl_seconds or (0 if spec is before.spec else -1)
+        ttl = spec.ttl_seconds or (0 if spec is before.spec else -1)
+        options: tuple[Any, ...] = ()
+        if again or ttl or gone or due.checkpoint or written.blocks or change.learned_ids:
+            stay = "".join([f"{id} " for id in due.stay]) if due.checkpoint else "-"
+            first_block = 19 + len(written.fields)
+            options = (int(again), ttl, KEEP_IDS, stay, gone, first_block, first_block + len(written.blocks))
+        first_entry = 12 + len(options)
+        first_answer = first_entry + len(written.fields) + len(written.blocks) + len(change.learned_ids)
+        keys = session_keys(spec.id)
+        if not (change.learned_ids or ttl):
+            keys = keys[:6] if change.answers else keys[:4]
         reply = await self._connection.script(
             scripts.COMMIT,
-            session_keys(spec.id) if change.learned_ids or ttl else session_keys(spec.id)[:7],
-            *(commit_id, before.revision, f"{known.observed}-{known.number}", int(again)),
+            keys,
+            *(before.revision, before.revision + 1, known.observed, known.number, known.number + 1),
             *(after.counters.observed, due.entries, due.blocks),
-            *(ttl, KEEP_IDS),
-            *(int(learner is not None), int(due.checkpoint), "".join([f"{id} " for id in due.stay])),
-            *(len(fields), len(written.fields), len(written.blocks), len(change.learned_ids), gone),
-            *fields,
+            *(first_entry, first_answer, first_answer + 2 * len(change.answers)),
+            *options,
             *written.fields,
             *written.blocks,
             *change.learned_ids,
             *[part for key, answer in change.answers for part in (key, codec.seal(key, answer))],
+            *codec.state_fields(before, after, learner),
             lost=OutcomeUnknown,
             first=[("HSET", blocks_key(spec.id), name, data) for name, data in written.blocks.items()],
         )

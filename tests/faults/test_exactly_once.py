@@ -48,11 +48,11 @@ from tests.waiting import wait_until
 
 #: The checks of the one script that writes what is learned.
 CHECKS = {
-    "key": "if replayed then return replayed end\n",
+    "key": "  if replayed then return replayed end\n",
     "revision": "if revision ~= expected then return {CONFLICT} end\n",
-    "commit id": "    if first == commit_id then return number_of(entry[1]) end\n",
+    "commit id": "    if has_entry and first == ARGV[first_entry + 3] then return number_of(entry[1]) end\n",
     "gap": "    if number_of(entry[1]) ~= next_number then break end -- what came between is no longer kept\n",
-    "ambiguous": "  if has_entry and not first and next_number <= entries then return {AMBIGUOUS} end\n",
+    "ambiguous": "  if has_entry and not first and next_number <= tonumber(entries) then return {AMBIGUOUS} end\n",
 }
 
 

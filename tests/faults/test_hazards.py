@@ -787,10 +787,12 @@ def test_blocks_that_no_entry_refers_to_go_when_they_are_old_and_many(
             referred = fields(store, blocks_key(SID))
             assert len(referred) == 1
             store.hset(blocks_key(SID), mapping=dict.fromkeys(old, b"x"))
-            loaded = await learned(parts, loaded, points(1, 5))
+            loaded = await learned(parts, loaded, points(1, LARGE_POINTS))
+            assert len(referred := fields(store, blocks_key(SID)) - {*old}) == 2
             assert fields(store, blocks_key(SID)) == {*referred, *old}  # they are few
             store.hset(blocks_key(SID), mapping=dict.fromkeys(young, b"x"))
-            loaded = await learned(parts, loaded, points(2, 5))
+            loaded = await learned(parts, loaded, points(2, LARGE_POINTS))
+            assert len(referred := fields(store, blocks_key(SID)) - {*young}) == 3
             assert fields(store, blocks_key(SID)) == {*referred, *young}
             await whole(parts)
 

@@ -280,7 +280,7 @@ def forget_what_workers_know(store: redis.Redis, sid: str) -> None:
 STOPS = {
     "behind its log entry": ("-- Late labels: P with", False),
     "behind its late labels": ("-- The older generation of answers goes", False),
-    "behind its answers": ("if more then\n  for i = first_field", False),
+    "behind its answers": ("check = check_of(new_revision", False),
     "once it is written": ("-- Committed.", True),
 }
 

@@ -10,5 +10,6 @@ local function check_of(revision, entries, answers, recent)
 end
 
 -- Whether the log goes on behind the newest entry that the state knows of: a script was stopped in the middle.
--- Until that is repaired (repair.lua) nothing may be appended.
-local function was_stopped(log, newest) return #redis.call('XRANGE', log, '(' .. newest, '+', 'COUNT', 1) > 0 end
+-- Until that is repaired (repair.lua) nothing may be appended. From the end: from `newest` on, the store would go through
+-- all that shares a node of the stream with it.
+local function was_stopped(log, newest) return #redis.call('XREVRANGE', log, '+', '(' .. newest, 'COUNT', 1) > 0 end

@@ -4,7 +4,7 @@
 -- ARGV  time to live or 0; id of the first entry; a digit for each staged key, 1 if it must be there; lengths of three
 --       lists, then the lists: state fields, entry fields, fields of `blocks` that the entry refers to
 -- Reply OPENED · TAKEN the id was used before · NO_BLOCK a block that the entry refers to, or a staged key, is not there
-local born, state, log, blocks, block_order = KEYS[1], KEYS[2], KEYS[3], KEYS[7], KEYS[8]
+local born, state, log, blocks, block_order = unpack(KEYS, 1, 5)
 local targets, first_staged = {log, blocks, block_order, KEYS[12], KEYS[13]}, 14
 local ttl, id, staged = ARGV[1], ARGV[2], ARGV[3]
 local fields, entry = 7 + ARGV[4], 7 + ARGV[4] + ARGV[5]

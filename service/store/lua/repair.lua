@@ -3,7 +3,7 @@
 -- something to undo; the log is written anew without it (a deleted entry's id could not be used again) and put in its
 -- place in one step.
 -- KEYS  every key of the session
-local state, log, spare, answers_0, answers_1, _, _, ids = unpack(KEYS, 1, 8)
+local state, log, _, _, answers_0, answers_1, spare, ids = unpack(KEYS, 1, 8)
 local head, entries = unpack(redis.call('HMGET', state, 'head', 'entries'))
 if not head then return 0 end
 local newest = observed_of(head) .. '-' .. entries

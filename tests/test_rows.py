@@ -1,0 +1,61 @@
+"""Labelled points as bytes: rows, and the columns that many of them are kept as."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from service.sessions import rows
+from service.sessions.rows import Batch
+
+SIZES = [1, 2, 7, 8, 9, 1000]
+CLASSES = [2, 3, 256, 257]
+
+
+def some(n: int, d: int, K: int, *, truth: bool) -> tuple[Batch, rows.Indices]:
+    rng = np.random.default_rng(n + 10 * d + K)
+    X, true = rng.uniform(-0.5, 0.5, (2, n, d))
+    indices, predicted = rng.integers(0, K, (2, n))
+    indices[-1], predicted[-1] = K - 1, K - 1
+    return Batch(X, indices, true if truth else None), predicted
+
+
+def assert_same(found: tuple[Batch, rows.Indices], batch: Batch, predicted: rows.Indices) -> None:
+    assert rows.pack(found[0]) == rows.pack(batch)
+    assert found[0].X.flags.c_contiguous
+    assert np.array_equal(found[1], predicted)
+    truths = [each.truth if each.truth is None else each.truth.tolist() for each in (found[0], batch)]
+    assert truths[0] == truths[1]
+
+
+@pytest.mark.parametrize("truth", [False, True])
+@pytest.mark.parametrize("K", CLASSES)
+@pytest.mark.parametrize("n", SIZES)
+def test_columns_come_back_and_are_smaller_than_rows(n: int, K: int, truth: bool) -> None:
+    for d in (1, 2, 10):
+        batch, predicted = some(n, d, K, truth=truth)
+        data = rows.pack_columns(batch, predicted, K)
+        assert_same(rows.unpack_columns(data, n, d, truth), batch, predicted)
+        assert len(data) <= n * (8 * d + (8 * d if truth else 0) + (4 if K > 256 else 2))
+    if K == 2:
+        assert len(rows.pack_columns(*some(1000, 2, 2, truth=False), 2)) == 16_000 + 250
+
+
+@pytest.mark.parametrize("truth", [False, True])
+@pytest.mark.parametrize("K", CLASSES)
+@pytest.mark.parametrize("n", SIZES)
+def test_rows_that_an_earlier_version_kept_instead_are_read(n: int, K: int, truth: bool) -> None:
+    for d in (1, 2, 10):
+        batch, predicted = some(n, d, K, truth=truth)
+        data = rows.pack(batch) + predicted.astype("u1" if K <= 256 else "<u2").tobytes()
+        data += b"" if batch.truth is None else batch.truth.tobytes()
+        assert_same(rows.unpack_columns(data, n, d, truth), batch, predicted)
+
+
+@pytest.mark.parametrize("K", CLASSES)
+def test_columns_of_another_length_are_refused(K: int) -> None:
+    batch, predicted = some(1000, 2, K, truth=False)
+    data = rows.pack_columns(batch, predicted, K)
+    for wrong in (data[:-1], data[:-2], data + b"x", data[: len(data) // 2], b""):
+        with pytest.raises(ValueError):
+            rows.unpack_columns(wrong, 1000, 2, has_truth=False)
