@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from service.errors import OldFormat
+from service.errors import OldFormat, ServerFailed
 from service.process.private_store import EmbeddedServer
-from service.process.store_format import FORMAT, FORMAT_KEY, connect, require_format, stored_format
+from service.process.store_format import FORMAT, FORMAT_KEY, connect, require_format, require_version, stored_format
 from tests.running import Running, command, wait_until_ready
 
 OLD = ("hc:1:sessions", {"demo": 1.0})
@@ -45,6 +45,17 @@ def test_a_new_store_is_marked_once(client: redis.Redis) -> None:
         require_format(client, "here")
         assert client.get(FORMAT_KEY) == FORMAT.encode() == stored_format(client).encode()  # type: ignore[union-attr]
     assert client.keys() == [FORMAT_KEY.encode()]
+
+
+@pytest.mark.parametrize("version", ["2.8.24", "5.0.14", "6.0.16", "6.1.240"])
+def test_a_redis_before_6_2_is_refused(version: str) -> None:
+    with pytest.raises(ServerFailed, match=rf"here is on Redis {version}; 6.2 or newer"):
+        require_version({"redis_version": version}, "here")
+
+
+@pytest.mark.parametrize("version", ["6.2.0", "7.0.15", "10.0.1", "unstable", ""])
+def test_a_later_one_is_not(version: str) -> None:
+    require_version({"redis_version": version}, "here")
 
 
 def test_foreign_keys_are_no_data_of_ours(client: redis.Redis) -> None:

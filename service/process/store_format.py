@@ -5,6 +5,8 @@ The format number is the value of FORMAT_KEY. Format 1, of version 0.1, had no s
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import redis
@@ -13,13 +15,15 @@ from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
 from service import store_url
-from service.errors import OldFormat
+from service.errors import OldFormat, ServerFailed
 from service.store_url import StoreUrl
 
 FORMAT = "2"
 FORMAT_KEY = f"hc:{FORMAT}:format"
 #: Every store of format 1 in which a session was ever opened or asked for has one of these.
 FORMAT_1_KEYS = ("hc:1:sessions", "hc:1:fits", "hc:1:{epoch}:number")
+#: The first Redis that has XADD with MINID and LPOP with a count. Valkey tells of the Redis it is compatible with.
+OLDEST = (6, 2)
 
 
 def connect(url: str, seconds: float) -> redis.Redis:
@@ -62,12 +66,22 @@ def _master(url: StoreUrl, patience: dict[str, Any]) -> redis.Redis:
 
 
 def require_format(client: redis.Redis, where: str) -> None:
-    """Raise OldFormat if the store holds data of another format; else mark it with ours. May raise RedisError."""
+    """Raise OldFormat if the store holds data of another format; else mark it with ours. May raise RedisError; and
+    ServerFailed if the server is too old"""
+    require_version(client.info("server"), where)
     found = stored_format(client)
     if found is None:
         client.set(FORMAT_KEY, FORMAT, nx=True)
     elif found != FORMAT:
         raise OldFormat(where, found, FORMAT)
+
+
+def require_version(info: Mapping[str, Any], where: str) -> None:
+    version = str(info.get("redis_version", ""))
+    numbers = tuple(int(each) for each in re.findall(r"\d+", version)[:2])
+    if numbers and numbers < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise ServerFailed(f"{where} is on Redis {version[:20]}; {wanted} or newer is needed. Nothing was changed")
 
 
 def stored_format(client: redis.Redis) -> str | None:
