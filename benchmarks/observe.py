@@ -662,12 +662,12 @@ async def run(quick: bool, only: Sequence[str]) -> None:
         durable = replace(durable, pids=[*durable.pids, store.pid], store_pids=[store.pid])
         for shape, stream in itertools.product(SHAPES, STREAMS):
             bodies(shape.n, shape.d, shape.raw, stream)
-        until = start + (40 if quick else 540)
+        until = start + (40 if quick else 300)
         systems = [ours(one), ours(asgi, "ASGI"), peer, durable, bare]
-        await cells(systems, only, Budget(1 if quick else 5, 0.3 if quick else 0.5, until), rng)
+        await cells(systems, only, Budget(1 if quick else 5, 0.3 if quick else 0.4, until), rng)
         if only:
             return
-        short = Budget(1 if quick else 4, 1.0, until + 25)
+        short = Budget(1 if quick else 4, 0.8, until + 20)
         await fsync(one, short, rng)
         two = running.enter_context(service(data / "two", workers=2, HOROCYCLE_FIT_WORKERS="0"))
         short.until += 20

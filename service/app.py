@@ -40,7 +40,7 @@ from service.api.context import Context, Streams
 from service.api.door import Door, own_hosts
 from service.api.front import App
 from service.api.labels import labels
-from service.api.observe import observe
+from service.api.observe import observe, plainly
 from service.api.openapi import document
 from service.api.predict import predict
 from service.api.problems import handle, respond, unexpected
@@ -103,6 +103,7 @@ def create_app(settings: Settings | None = None, ingests: type[Ingest] = Ingest)
 
     app = App(
         HOT,
+        plainly,
         door=Door(own_hosts(settings.host, settings.hosts), settings.origins),
         keys=settings.with_keys,
         access_log=settings.access_log,

@@ -16,10 +16,10 @@ import sys
 import time
 from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, Protocol, cast, overload
 
 from redis.exceptions import RedisError
 
@@ -59,9 +59,19 @@ GATHER_SECONDS = 0.002
 LANES = 1024
 WRITABLE = (Status.WARMING, Status.LIVE)
 
-#: A request and its answer; of a numbered message the reply, as it is sent and kept
-Pending = tuple[Request, asyncio.Future[Any]]
 
+class Waiter(Protocol):
+    """Who is told what became of a request: a future; or whoever needs no task to be woken (api/plain.py)"""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None: ...
+    def set_exception(self, error: Exception, /) -> None: ...
+    def exception(self) -> BaseException | None: ...
+    def cancel(self) -> bool: ...
+
+
+#: A request and who waits for its answer; of a numbered message for the reply, as it is sent and kept
+Pending = tuple[Request, Waiter]
 
 Results = Sequence[Answer | HorocycleError]
 Stored = dict[int, tuple[str, bytes]]  # place of a request → the key that its answer is kept under, and the answer
@@ -71,6 +81,67 @@ class Replaced(Exception):
     """A message is not the next of its producer: another connection has taken over, or one before it failed"""
 
 
+class _First:
+    """The first request with a key, while it is under way: who sends the same key meanwhile waits for it"""
+
+    __slots__ = ("_key", "_underway", "_waiter", "fingerprint", "others")
+
+    def __init__(self, underway: dict[str, _First], key: str, fingerprint: bytes, waiter: Waiter) -> None:
+        self._underway, self._key, self.fingerprint, self._waiter = underway, key, fingerprint, waiter
+        self.others = list[_Second]()
+
+    def done(self) -> bool:
+        return self._underway.get(self._key) is not self
+
+    def set_result(self, result: Any) -> None:
+        for waiter in self._settled():
+            waiter.set_result(result)
+
+    def set_exception(self, error: Exception) -> None:
+        for waiter in self._settled():
+            _fail(waiter, error)
+
+    def exception(self) -> None:
+        """Those that wait have looked at it"""
+
+    def cancel(self) -> bool:
+        return not self.done() and any([waiter.cancel() for waiter in self._settled()])
+
+    def _settled(self) -> list[Waiter]:
+        """Those that still wait"""
+        del self._underway[self._key]
+        return [waiter for waiter in (self._waiter, *self.others) if not waiter.done()]
+
+
+class _Second(NamedTuple):
+    """The same key again while the first is under way: gets its answer, or its own turn if there is none"""
+
+    waiter: Waiter
+    observe: Callable[[], Any]
+
+    def done(self) -> bool:
+        return self.waiter.done()
+
+    def set_result(self, result: Answer) -> None:
+        self.waiter.set_result(replace(result, replayed=True))
+
+    def set_exception(self, error: Exception) -> None:
+        self._take_turn()
+
+    def exception(self) -> None:
+        """That one was not for it"""
+
+    def cancel(self) -> bool:
+        self._take_turn()
+        return False
+
+    def _take_turn(self) -> None:
+        try:
+            self.observe()
+        except HorocycleError as refusal:
+            _fail(self.waiter, refusal)
+
+
 @dataclass
 class _Lane:
     """The queue before one session."""
@@ -78,10 +149,14 @@ class _Lane:
     waiting: deque[Pending] = field(default_factory=deque)
     loaded: Loaded | None = None
     busy: asyncio.Task[None] | None = None  # while it commits
-    underway: dict[str, tuple[bytes, asyncio.Future[Any]]] = field(default_factory=dict)
+    underway: dict[str, _First] = field(default_factory=dict)
     together: int = 1  # requests of the newest commit
-    answered: float = 0.0  # when, in the loop's time
-    gathered: asyncio.Future[None] | None = None  # while a commit waits for as many again
+    patient: float = 0.0  # until when the next waits for as many, in the loop's time
+    timer: asyncio.TimerHandle | None = None  # while a commit waits for as many again
+
+    @property
+    def is_idle(self) -> bool:
+        return self.busy is None and not self.waiting
 
 
 class Ingest:
@@ -106,35 +181,39 @@ class Ingest:
         lane = self._lanes.get(sid)
         return lane.loaded.spec if lane and lane.loaded else None
 
-    def observe(self, sid: str, request: Request) -> Awaitable[Answer]:
-        """Learn a batch, exactly once; the answer comes when it is stored. Who stops waiting stops nothing else."""
-        lane, key = self._lane(sid), request.key
-        if key is not None and key in lane.underway:
-            return self._second(sid, lane, request, key)
+    @overload
+    def observe(self, sid: str, request: Request) -> asyncio.Future[Answer]: ...
+    @overload
+    def observe(self, sid: str, request: Request, waiter: Waiter) -> Waiter: ...
+
+    def observe(self, sid: str, request: Request, waiter: Waiter | None = None) -> Any:
+        """Learn a batch, exactly once; the answer comes when it is stored, to whoever waits: a future unless another is
+        given. Who stops waiting stops nothing else."""
+        if (lane := self._lanes.get(sid)) is None:
+            lane = self._lane(sid)
+        else:
+            self._lanes.move_to_end(sid)
+        waiter, key = waiter or asyncio.get_running_loop().create_future(), request.key
+        pending: Pending = (request, waiter)
+        if key is not None:
+            if (first := lane.underway.get(key)) is not None:
+                if first.fingerprint != request.fingerprint:
+                    raise KeyReused
+                first.others.append(_Second(waiter, partial(self.observe, sid, request, waiter)))
+                return waiter
+            pending = (request, _First(lane.underway, key, request.fingerprint, waiter))
         if request.numbered is None and len(lane.waiting) >= self._queue:  # a stream has its window instead
             raise RateLimited(f"{len(lane.waiting)} requests wait for this session already", waiting=len(lane.waiting))
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        lane.waiting.append((request, answer))
+        if key is not None:
+            lane.underway[key] = cast(_First, pending[1])
+        lane.waiting.append(pending)
         telemetry.queue.value += 1
-        if key is not None and request.numbered is None:
-            lane.underway[key] = (request.fingerprint, answer)
-            answer.add_done_callback(lambda _: lane.underway.pop(key, None))
         if lane.busy is None:
-            lane.busy = asyncio.create_task(self._drain(sid, lane))
-        elif lane.gathered is not None and len(lane.waiting) >= lane.together and not lane.gathered.done():
-            lane.gathered.set_result(None)
-        return answer
-
-    async def _second(self, sid: str, lane: _Lane, request: Request, key: str) -> Answer:
-        """The same key again while the first is under way: its answer"""
-        fingerprint, first = lane.underway[key]
-        if fingerprint != request.fingerprint:
-            raise KeyReused
-        await asyncio.wait([first])
-        if not first.cancelled() and first.exception() is None:
-            found: Answer = first.result()
-            return replace(found, replayed=True)
-        return await self.observe(sid, request)
+            if len(lane.waiting) >= lane.together:
+                lane.busy = asyncio.create_task(self._drain(sid, lane))
+            elif lane.timer is None:
+                self._wait(sid, lane)
+        return waiter
 
     async def connect(self, sid: str, producer: str) -> Loaded:
         """A new connection of a producer: nothing that an earlier one still sends is applied from now on"""
@@ -154,53 +233,53 @@ class Ingest:
     # ------------------------------------------------------------------------------ the lane
 
     def _lane(self, sid: str) -> _Lane:
-        lane = self._lanes.get(sid)
-        if lane is not None:
-            self._lanes.move_to_end(sid)
+        if (lane := self._lanes.get(sid)) is not None:
             return lane
         lane = self._lanes[sid] = _Lane()
         if len(self._lanes) > LANES:
-            idle = next((s for s, each in self._lanes.items() if each is not lane and each.busy is None), None)
+            idle = next((s for s, each in self._lanes.items() if each is not lane and each.is_idle), None)
             if idle is not None:
                 del self._lanes[idle]
         return lane
 
-    async def _drain(self, sid: str, lane: _Lane) -> None:
-        try:
-            while lane.waiting:
-                if lane.together > len(lane.waiting):
-                    await self._gather(lane)
-                pending, points, each = list[Pending](), 0, lane.loaded.spec.columns if lane.loaded else 1
-                while lane.waiting and points < GATHER:
-                    pending.append(lane.waiting.popleft())
-                    points += each * (len(pending[-1][0].ids) or len(pending[-1][0].batch.X))
-                try:
-                    await self._settle(sid, lane, pending)
-                except (HorocycleError, RedisError) as error:
-                    lane.loaded = None
-                    for _, answer in pending:
-                        _fail(answer, error)
-                finally:  # whatever happens, also a MemoryError: no caller is left waiting
-                    lane.together, lane.answered = len(pending), asyncio.get_running_loop().time()
-                    telemetry.queue.value -= len(pending)
-                    unforeseen = sys.exception()
-                    for _, answer in pending:
-                        if isinstance(unforeseen, Exception):
-                            lane.loaded = None
-                            _fail(answer, unforeseen)
-                        answer.cancel()
-        finally:
-            lane.busy = asyncio.create_task(self._drain(sid, lane)) if lane.waiting else None
+    def _wait(self, sid: str, lane: _Lane) -> None:
+        """Until there are as many requests as the last commit had, unless that is too long ago"""
+        loop = asyncio.get_running_loop()
+        if loop.time() < lane.patient:
+            lane.timer = loop.call_at(lane.patient, self._wait, sid, lane)
+        elif lane.busy is None:
+            lane.busy = asyncio.create_task(self._drain(sid, lane))
 
-    async def _gather(self, lane: _Lane) -> None:
-        """Wait for as many requests as the last commit had, unless that is too long ago already"""
-        lane.gathered = asyncio.get_running_loop().create_future()
+    async def _drain(self, sid: str, lane: _Lane) -> None:
+        """One commit"""
+        if lane.timer is not None:
+            lane.timer.cancel()
+            lane.timer = None
+        pending, points, each = list[Pending](), 0, lane.loaded.spec.columns if lane.loaded else 1
+        while lane.waiting and points < GATHER:
+            pending.append(lane.waiting.popleft())
+            points += each * (len(pending[-1][0].ids) or len(pending[-1][0].batch.indices))
+        together = len(pending)
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(lane.answered + GATHER_SECONDS):
-                    await lane.gathered
-        finally:
-            lane.gathered = None
+            await self._settle(sid, lane, pending)
+        except (HorocycleError, RedisError) as error:
+            lane.loaded = None
+            for _, answer in pending:
+                _fail(answer, error)
+        finally:  # whatever happens, also a MemoryError: no caller is left waiting
+            telemetry.queue.value -= together
+            unforeseen = sys.exception()
+            for _, answer in pending:
+                if isinstance(unforeseen, Exception):
+                    lane.loaded = None
+                    _fail(answer, unforeseen)
+                answer.cancel()
+            lane.busy, lane.together = None, together
+            lane.patient = asyncio.get_running_loop().time() + GATHER_SECONDS
+            if lane.waiting and len(lane.waiting) < together:
+                self._wait(sid, lane)
+            elif lane.waiting:
+                lane.busy = asyncio.create_task(self._drain(sid, lane))
 
     async def _settle(self, sid: str, lane: _Lane, pending: list[Pending]) -> None:
         """Apply and commit until every request has its answer."""
@@ -258,7 +337,7 @@ class Ingest:
             found, change = await self._apply(before, [request for request in requests if request.refused is None])
             learned = iter(found)
             return [request.refused or next(learned) for request in requests], change
-        points = sum([len(request.batch.X) for request in requests])
+        points = sum([len(request.batch.indices) for request in requests])
         if (before.spec.warmup or before.spec.refit) and needs_past(before, points):
             past = Past(await self._log.retained(before), await self._refits.weights(before, points))
             return await asyncio.to_thread(apply, before, requests, past)
@@ -348,7 +427,7 @@ def _stored(before: Loaded, requests: Sequence[Request], results: Results) -> St
     return found
 
 
-async def _replay(request: Request, answer: asyncio.Future[Any], kept: bytes) -> None:
+async def _replay(request: Request, answer: Waiter, kept: bytes) -> None:
     large = len(kept) + len(request.batch) * request.batch.X.shape[1] > LARGE
     try:
         if request.numbered is not None:
@@ -362,7 +441,7 @@ async def _replay(request: Request, answer: asyncio.Future[Any], kept: bytes) ->
             answer.set_result(found)
 
 
-def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
+def _fail(answer: Waiter, error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
         answer.exception()  # the caller may have left: then nobody else would look

@@ -25,9 +25,13 @@ OPEN = {"dimension": 2, "algorithm": "perceptron", "reference": "origin"}
 
 
 class Counting(DirectHttp):
-    """How many requests were answered past ASGI"""
+    """How many requests were answered past ASGI, and how many of those had a task"""
 
-    direct = 0
+    direct = run = 0
+
+    def _run(self, exchange: Any, answer: Any) -> None:
+        Counting.run += 1
+        super()._run(exchange, answer)
 
     def _direct(self) -> Any:
         found = super()._direct()
@@ -213,14 +217,70 @@ def test_large_answers_come_in_pieces_and_are_counted(store: str) -> None:
 async def unforeseen(url: str) -> list[Any]:
     async with listening(url) as address:
         await heard(address, request(orjson.dumps({**OPEN, "id": "broken"}), path="/sessions"))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("service.api.observe.answered", lambda *_, **__: 1 / 0)
-            bad = await heard(address, request(ONE, "X-Request-ID: mine", path="/sessions/broken/observe"))
+        bad = []
+        for name in ("answered", "read_labelled"):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(f"service.api.observe.{name}", lambda *_, **__: 1 / 0)
+                for _ in range(2):  # the session is not known at first
+                    bad += await heard(address, request(ONE, "X-Request-ID: mine", path="/sessions/broken/observe"))
         return [*bad, *await heard(address, request(ONE, path="/sessions/broken/observe"))]
 
 
 def test_what_nobody_foresaw_is_a_problem(store: str, caplog: pytest.LogCaptureFixture) -> None:
-    (status, headers, body), (after, _, _) = asyncio.run(unforeseen(store))
-    assert status.startswith(b"HTTP/1.1 500") and b"x-request-id: mine" in headers
-    assert orjson.loads(body)["type"].endswith("internal-error") and after == b"HTTP/1.1 200 OK"
+    *bad, (after, _, _) = asyncio.run(unforeseen(store))
+    for status, headers, body in bad:
+        assert status.startswith(b"HTTP/1.1 500") and b"x-request-id: mine" in headers
+        assert orjson.loads(body)["type"].endswith("internal-error")
+    assert len(bad) == 4 and after == b"HTTP/1.1 200 OK"
     assert "ZeroDivisionError" in caplog.text
+
+
+async def plain(url: str) -> tuple[list[int], list[bytes]]:
+    """Tasks that each of these takes, of a session that the worker knows; and their statuses"""
+    tasks, statuses = [], []
+    async with listening(url) as address:
+        await heard(address, request(orjson.dumps({**OPEN, "id": "plain"}), path="/sessions"))
+        for sent in (
+            request(ONE),
+            request(ONE),
+            request(MANY, "Idempotency-Key: a"),
+            request(MANY, "Idempotency-Key: a"),
+            request(ROWS.tobytes(), kind=RAW),
+            request(ROWS[:2000].tobytes(), kind=RAW),
+            request(ONE, 'If-Match: "999"'),
+            request(ONE, "Accept: application/octet-stream"),
+            request(b"{"),
+        ):
+            before = Counting.run
+            [(status, _, _)] = await heard(address, sent.replace(b"/s/", b"/plain/"))
+            tasks.append(Counting.run - before)
+            statuses.append(status[9:12])
+    return tasks, statuses
+
+
+def test_a_plain_observe_waits_for_its_commit_without_a_task(store: str) -> None:
+    tasks, statuses = asyncio.run(plain(store))
+    assert statuses == [*[b"200"] * 6, b"412", b"200", b"400"]
+    # the first has the session loaded, and so does the one behind an answer that was stored; what is binary, or wrong,
+    # has a task too
+    assert tasks == [1, 0, 0, 0, 1, 0, 1, 1, 1]
+
+
+async def gone(url: str) -> int:
+    """Clients that hang up while their points are on their way to the store: what was read is learned all the same"""
+    async with listening(url) as address:
+        await heard(address, request(orjson.dumps({**OPEN, "id": "gone"}), path="/sessions"))
+        await heard(address, request(ONE, path="/sessions/gone/observe"))
+        for _ in range(20):
+            _, writer = await asyncio.open_connection(*address)
+            writer.write(request(ONE, path="/sessions/gone/observe"))
+            await writer.drain()
+            await asyncio.sleep(0)
+            writer.transport.abort()
+        [(_, _, body)] = await heard(address, request(ONE, path="/sessions/gone/observe"))
+        return int(orjson.loads(body)["session"]["observed"])
+
+
+def test_a_client_that_hangs_up_disturbs_nobody(store: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert 2 <= asyncio.run(gone(store)) <= 22
+    assert not caplog.records

@@ -63,7 +63,7 @@ def test_bodies_of_the_shape_are_read_by_simdjson(name: str, monkeypatch: pytest
     assert found is not None
     message = orjson.loads(body)
     assert found[0].tobytes() == np.array(message["points"], dtype=np.float64).tobytes()
-    assert found[1] == message.get("labels", [None] * len(found[0]))
+    assert list(found[1]) == message.get("labels", [None] * len(found[0]))
     agree(body, spec, monkeypatch)
 
 

@@ -84,6 +84,32 @@ def test_every_way_in_gives_the_same_arrays(X: Any, random: Any) -> None:
         assert points.tobytes() == X.tobytes()
 
 
+@pytest.mark.parametrize("d", [1, 2, 7, 300])
+def test_the_ball_ends_at_the_same_bit_by_every_way_in(d: int) -> None:
+    """Points around the limit, whose squares are added in another order by each way in: all take the same ones"""
+    rng, one = np.random.default_rng(d), spec(d)
+    directions = rng.normal(size=(200, d))
+    steps = 1 + np.arange(-100, 100)[:, None] * 2.0**-54
+    X = directions / np.linalg.norm(directions, axis=1)[:, None] * math.sqrt(one.largest_square) * steps
+    taken = set()
+    for x in X:
+        row = np.append(x, 1.0)
+        ways = (
+            (body([x.tolist()], [1]), JSON),
+            (lines({"point": x.tolist(), "label": 1}), NDJSON),
+            (npy(row[None]), NPY),
+        )
+        found = set()
+        for sent, kind in (*ways, (row.tobytes(), RAW), (np.stack([row] * 3).tobytes(), RAW)):
+            try:
+                found.add(read_labelled(sent, kind, one).X[0].tobytes() == x.tobytes())
+            except errors.PointOutsideBall:
+                found.add(False)
+        assert len(found) == 1
+        taken |= found
+    assert taken == {True, False}
+
+
 def test_one_is_a_batch_of_one() -> None:
     single = read_labelled(b'{"point": [0.1, -0.2], "label": -1}', JSON, spec())
     assert single.X.tolist() == [[0.1, -0.2]] and single.indices.tolist() == [0]

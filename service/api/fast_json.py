@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import simdjson
+from numpy.typing import NDArray
 
 from service.geometry import Array
 
@@ -21,8 +22,9 @@ _BOM = b"\xef\xbb\xbf"
 _BESIDES = bytes(set(range(256)) - set(b'[]{},:"'))
 
 
-def read(body: bytes, d: int, *, labelled: bool) -> tuple[Array, list[Any]] | None:
-    """n×d points and their labels (each None, if there are to be none); None: the body is not of that shape"""
+def read(body: bytes, d: int, *, labelled: bool) -> tuple[Array, list[Any] | NDArray[np.int64]] | None:
+    """n×d points and their labels (each None, if there are to be none), an array if all are integers; None: the body is
+    not of that shape"""
     if len(body) < WORTH_IT or b"\\" in body or body.startswith(_BOM):
         return None
     structure = body.translate(None, _BESIDES)
@@ -35,10 +37,18 @@ def read(body: bytes, d: int, *, labelled: bool) -> tuple[Array, list[Any]] | No
         if sorted(message.keys()) != names:
             return None
         flat = np.frombuffer(message["points"].as_buffer(of_type="d"), dtype=np.float64)
-        labels = message["labels"].as_list() if labelled else [None] * n
+        labels = _labels(message["labels"]) if labelled else [None] * n
     except (ValueError, TypeError, AttributeError, RuntimeError):  # what orjson has a better word for
         return None
     return (flat.reshape(n, d), labels) if flat.size == n * d and len(labels) == n else None
+
+
+def _labels(labels: Any) -> list[Any] | NDArray[np.int64]:
+    try:
+        return np.frombuffer(labels.as_buffer(of_type="i"), dtype=np.int64)
+    except (TypeError, ValueError):  # some are no integers, or beyond 64 bits
+        found: list[Any] = labels.as_list()
+        return found
 
 
 def _shapes(n: int, d: int, labelled: bool) -> Iterator[bytes]:

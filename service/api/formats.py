@@ -45,7 +45,8 @@ from service.errors import (
     UnsupportedMediaType,
 )
 from service.geometry import Array, require_ball
-from service.sessions.rows import Batch
+from service.learners.loops import good_rows
+from service.sessions.rows import Batch, Rows
 from service.sessions.spec import Spec
 
 JSON = "application/json"
@@ -61,9 +62,8 @@ VALUES, LISTS = 1 << 20, 250_000
 EXPLAINED = 1 << 20
 #: Bytes of NDJSON that are parsed in one call.
 LINES = 1 << 18
-#: One point of fewer numbers is in the ball for sure if its sum of squares, added in any order, is below the limit by
-#: more than the rounding of two such sums, 2·FEW·ε: found without NumPy, which takes longer for so few.
-FEW, SURE = 16, 1 - 2 * 16 * sys.float_info.epsilon
+#: The fields of a body
+ONE, MANY = {"point", "label"}, {"points", "labels"}
 
 
 @dataclass(frozen=True)
@@ -126,11 +126,13 @@ def read_labelled(body: bytes, kind: str, spec: Spec, how: Reading = PLAIN) -> B
     width = how.placing.width(spec.dimension)
     if kind in (RAW, NPY):
         rows = _rows(body, kind, width + 1)
+        as_stored = kind == RAW and how.placing == AS_THEY_ARE and how.label != "value"
+        if as_stored and good_rows(rows, spec.surely_inside, len(spec.labels)):
+            return Rows(body, len(rows), how.label is None and ambiguous(rows[:, -1], spec))
         X, clipped = _placed(np.ascontiguousarray(rows[:, :-1]), spec, how.placing)
         indices = indices_of_column(rows[:, -1], spec, how.label)
         unclear = how.label is None and ambiguous(rows[:, -1], spec)
-        packed = body if kind == RAW and how.placing == AS_THEY_ARE and how.label != "value" else None
-        return Batch(X, indices, packed=packed, clipped=clipped, ambiguous=unclear)
+        return Batch(X, indices, packed=body if as_stored else None, clipped=clipped, ambiguous=unclear)
     if kind == JSON and body.count(b",") < VALUES and (found := fast_json.read(body, width, labelled=True)):
         X, clipped = _placed(found[0], spec, how.placing)
         return Batch(X, indices_of(found[1], spec), clipped=clipped)
@@ -149,27 +151,32 @@ def _small(body: bytes, spec: Spec) -> Batch | None:
     """A few points and labels that are all good, as JSON; None: anything else, to be read or named with more care"""
     try:
         message = orjson.loads(body)
-        if message.keys() == {"point", "label"}:
+        if message.keys() == ONE:
             points, labels = [message["point"]], [message["label"]]
-        elif message.keys() == {"points", "labels"}:
+        elif message.keys() == MANY:
             points, labels = message["points"], message["labels"]
         else:
             return None
-        d, index = spec.dimension, spec.index
-        good = {*map(type, labels)} <= spec.label_types and {*map(len, points)} == {d}
-        if not good or not {*map(type, chain.from_iterable(points))} <= {float, int}:
+        if type(points) is not list or type(labels) is not list:
             return None
-        numbers = array("d", [x for point, label in zip(points, labels, strict=True) for x in (*point, index[label])])
+        d, index, types, most, numbers = spec.dimension, spec.index, spec.label_types, spec.surely_inside, list[float]()
+        for point, label in zip(points, labels, strict=True):
+            square = 0.0
+            for x in point:
+                if type(x) is not float and type(x) is not int:
+                    return None
+                square += x * x
+            if not (square <= most and len(point) == d and type(label) in types):
+                return None
+            numbers += point
+            numbers.append(index[label])
+        packed = array("d", numbers).tobytes()
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return None
-    rows = np.frombuffer(numbers).reshape(-1, d + 1)
-    X = np.ascontiguousarray(rows[:, :-1])
-    few = len(numbers) == d + 1 <= FEW
-    if not (few and sum([x * x for x in numbers[:-1]]) <= SURE * spec.largest_square):
-        with np.errstate(over="ignore"):
-            if not np.vecdot(X, X).max() <= spec.largest_square:
-                return None
-    return Batch(X, rows[:, -1].astype(np.int64), packed=numbers.tobytes())
+    if not numbers:
+        return None
+    rows = np.frombuffer(packed).reshape(-1, d + 1)
+    return Batch(np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64), packed=packed)
 
 
 def read_points(body: bytes, kind: str, spec: Spec, how: Placing = AS_THEY_ARE) -> Question:

@@ -12,7 +12,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -29,7 +29,10 @@ from service.api.door import HEADERS, POLICY, Door
 from service.api.formats import TEXT
 from service.api.problems import failure, respond
 from service.errors import BodyTooLarge, HorocycleError, MalformedBody
+from service.ingest import Waiter
 from service.logs import request_id
+from service.sessions.requests import Answer
+from service.sessions.requests import Request as Observe
 from service.settings import Settings
 
 log = logging.getLogger("service.access")
@@ -60,13 +63,42 @@ class Told(NamedTuple):
     body: bytes
 
 
+class Plain(Protocol):
+    """A request that nothing has to be waited for but its commit"""
+
+    @property
+    def request(self) -> Observe: ...
+    def told(self, answer: Answer) -> bytes: ...
+    async def concluded(self, here: Context, outcome: Answer | Exception) -> tuple[bytes, Mapping[str, str]]: ...
+
+
+#: Reads a request, if it is plain: session, headers, query, body
+Plainly = Callable[[Context, str, Mapping[str, str], bytes, bytes], Plain | None]
+
+
+class Begun(NamedTuple):
+    """A plain observe that waits for its commit"""
+
+    scope: Scope
+    began: float
+    plain: Plain
+
+
+#: The head of the usual answer to an observe, but for what every answer has
+HEAD = (
+    b'etag: "%d"\r\nhorocycle-epoch: %d\r\n%bcontent-type: application/json\r\n'
+    b"content-length: %d\r\nx-request-id: %b\r\n"
+)
+
+
 class App(FastAPI):
-    """FastAPI behind its front. `hot`: paths, methods and handlers. `direct`: whether the HTTP protocol may ask for
-    their answers itself (process/direct_http.py)"""
+    """FastAPI behind its front. `hot`: paths, methods and handlers, observe first, which `plainly` reads too. `direct`:
+    whether the HTTP protocol may ask for their answers itself (process/direct_http.py)"""
 
     def __init__(
         self,
         hot: Sequence[tuple[str, Sequence[str], Handler]],
+        plainly: Plainly,
         *,
         door: Door,
         keys: bool,
@@ -76,6 +108,7 @@ class App(FastAPI):
     ) -> None:
         super().__init__(**fields)
         self._door, self._keys, self._access_log, own = door, keys, access_log, os.urandom(4).hex()
+        self._plainly = plainly
         self.direct, self.always = direct, b"".join(b"%b: %b\r\n" % pair for pair in (*HEADERS, POLICY))
         self._names = (f"{own}{number:08x}" for number in count(1))
         self._series: dict[tuple[str, str, int], tuple[Any, Any]] = {}
@@ -124,6 +157,48 @@ class App(FastAPI):
             request_id.reset(token)
         told += ((b"content-length", b"%d" % len(body)), *rates, (b"x-request-id", name.encode()))
         return Told(status, told, body)
+
+    def begin(self, scope: Scope, sid: str, body: bytes, waiter: Waiter) -> Begun | None:
+        """Have a plain observe committed without a coroutine that waits for it: `waiter` hears what became of it.
+        None: it is not plain, or something is wrong with it, and nothing was done: `answer` says what"""
+        began, headers = time.perf_counter(), headers_of(scope)
+        if self._keys or headers.get("host") not in self._door.known or "sec-fetch-site" in headers:
+            return None
+        scope["named"], given = headers, headers.get("x-request-id")
+        try:
+            if (plain := self._plainly(self.state.context, sid, headers, scope["query_string"], body)) is None:
+                return None
+            self.state.context.ingest.observe(sid, plain.request, waiter)
+        except HorocycleError:
+            return None
+        scope["name"] = given if given and NAME.fullmatch(given) else next(self._names)
+        scope["route"] = self._hot[0][0]
+        return Begun(scope, began, plain)
+
+    def finished(self, begun: Begun, answer: Answer) -> tuple[bytes, bytes] | None:
+        """Lines of the answer's head, and its body. None: `conclude` it"""
+        epoch = self.state.context.connection.known_epoch
+        if epoch is None:  # another server may have answered meanwhile
+            return None
+        body, again = begun.plain.told(answer), b"idempotency-replayed: true\r\n" if answer.replayed else b""
+        self._count(begun.scope, 200, time.perf_counter() - begun.began)
+        return HEAD % (answer.counters.version, epoch, again, len(body), begun.scope["name"].encode()), body
+
+    async def conclude(self, begun: Begun, outcome: Answer | Exception) -> Told:
+        """What is said about an observe that was begun; an error that nobody foresaw is raised"""
+        (scope, began, plain), status = begun, 500
+        token = request_id.set(scope["name"])
+        try:
+            body, extra = await plain.concluded(self.state.context, outcome)
+            status, told = 200, [JSON_TYPE, *((key.lower().encode(), value.encode()) for key, value in extra.items())]
+        except HorocycleError as error:
+            status, told, body = _problem(respond(error))
+        finally:
+            self._count(scope, status, time.perf_counter() - began)
+            request_id.reset(token)
+        return Told(
+            status, [*told, (b"content-length", b"%d" % len(body)), (b"x-request-id", scope["name"].encode())], body
+        )
 
     def failed(self, scope: Scope, error: Exception) -> Told:
         """What is said when answering went wrong in a way that nobody foresaw"""

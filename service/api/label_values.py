@@ -19,8 +19,13 @@ from service.sessions.spec import Label, Spec
 SHOWN = 10
 
 
-def indices_of(labels: list[Any], spec: Spec) -> Indices:
+def indices_of(given: list[Any] | NDArray[np.int64], spec: Spec) -> Indices:
     """Class indices of labels out of JSON"""
+    if isinstance(given, np.ndarray) and spec.label_types == {int}:
+        found, good = _found(given, spec.label_array)
+        if good.all():
+            return found
+    labels: list[Any] = given.tolist() if isinstance(given, np.ndarray) else given
     index, kinds = spec.index, set(map(type, labels))
     if float in kinds and int in spec.label_types:
         labels = [int(label) if type(label) is float and label.is_integer() else label for label in labels]
@@ -66,14 +71,18 @@ def _by_value(column: NDArray[np.float64], spec: Spec) -> Indices:
             f"a column of numbers cannot hold the labels {_shown(spec.labels)}: send their indices, or JSON",
             parameter="label",
         )
-    values = spec.label_array.astype(np.float64)
-    order = np.argsort(values)
-    places = np.minimum(np.searchsorted(values, column, sorter=order), len(values) - 1)
-    found = order[places]
-    if not (good := values[found] == column).all():
+    found, good = _found(column, spec.label_array.astype(np.float64))
+    if not good.all():
         i = int(np.argmin(good))
         raise UnknownLabel(i, float(column[i]), _shown(spec.labels), _remedy(column[: 10**6].tolist(), spec))
-    return found.astype(np.int64)
+    return found
+
+
+def _found(labels: NDArray[Any], known: NDArray[Any]) -> tuple[Indices, NDArray[np.bool_]]:
+    """Where each label is among those that are known, and whether it is"""
+    order = np.argsort(known)
+    found = order[np.minimum(np.searchsorted(known, labels, sorter=order), len(known) - 1)].astype(np.int64)
+    return found, known[found] == labels
 
 
 def _remedy(labels: Sequence[Any], spec: Spec) -> str:

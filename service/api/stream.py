@@ -16,12 +16,11 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-import numpy as np
 import orjson
 from starlette.datastructures import QueryParams
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -48,6 +47,7 @@ from service.ingest import WRITABLE, Replaced
 from service.sessions import rows
 from service.sessions.records import Loaded
 from service.sessions.requests import Answer, Numbered, Request
+from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 
 NAME = re.compile(r"[\w.:-]{1,64}", re.ASCII)
@@ -68,7 +68,7 @@ Reply = Callable[[Answer | HorocycleError], bytes]
 class Waiting(NamedTuple):
     """A message that is not answered yet"""
 
-    answer: Awaitable[Any]
+    answer: asyncio.Future[Any]
     size: int
     reply: Reply | None  # makes the reply of the answer, if that is not one already
 
@@ -223,31 +223,48 @@ class Stream:
             while not self._waiting:
                 self._came.clear()
                 await self._came.wait()
-            answer, size, reply = self._waiting[0]
+            with suppress(HorocycleError, Replaced):
+                await self._waiting[0].answer
+            replies, over = self._replies()
             try:
-                found = await answer
-            except Replaced:
-                return TAKEN_OVER, "another connection of this producer has taken over"
-            except AWAY as error:
-                if reply is None:
-                    return LATER, described(error)["type"]
-                found = error
-            except HorocycleError as error:
-                if reply is None:
-                    return ENDED, described(error)["type"]
-                found = error
-            text = (found if reply is None else reply(found)).decode()
-            try:
-                await self._socket.send({"type": "websocket.send", "text": text})
+                await self._send(replies)
             except (RuntimeError, WebSocketDisconnect):  # the client has left
                 return 0, ""
-            self._waiting.popleft()
-            self._size -= size
+            for _ in replies:
+                self._size -= self._waiting.popleft().size
             self._went.set()
+            if over is not None:
+                return over
+
+    def _replies(self) -> tuple[list[bytes], tuple[int, str] | None]:
+        """To as many messages as are done, in their order; and how the connection ends, if one has no reply"""
+        replies = list[bytes]()
+        for answer, _, reply in self._waiting:
+            if not answer.done():
+                break
+            try:
+                found = answer.result()
+            except Replaced:
+                return replies, (TAKEN_OVER, "another connection of this producer has taken over")
+            except HorocycleError as error:
+                if reply is None:
+                    return replies, (LATER if isinstance(error, AWAY) else ENDED, described(error)["type"])
+                found = error
+            replies.append(found if reply is None else reply(found))
+        return replies, None
+
+    async def _send(self, replies: list[bytes]) -> None:
+        """All in one, where the server can do that (process/http_protocol.py)"""
+        if "horocycle.texts" in self._socket.scope.get("extensions", ()):
+            return await self._socket.send({"type": "websocket.send", "texts": replies})
+        for reply in replies:
+            await self._socket.send({"type": "websocket.send", "text": reply.decode()})
 
 
-async def _answered(reply: bytes) -> bytes:
-    return reply
+def _answered(reply: bytes) -> asyncio.Future[bytes]:
+    found: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    found.set_result(reply)
+    return found
 
 
 class Mark(NamedTuple):
@@ -269,11 +286,12 @@ def _understood(
         if fields:
             return _with_fields(spec, mark, fields, told)
         batch = read_labelled(body, RAW if raw else JSON, spec)
-        reply = _observed(spec, mark.seq, batch.indices)
+        reply = _observed(spec, mark.seq, batch)
         return Request(batch, numbered=mark.numbered(reply), **told), reply
     except HorocycleError as error:
-        reply = _observed(spec, mark.seq, None)
-        return Request(rows.empty(spec.dimension), numbered=mark.numbered(reply), refused=error), reply
+        empty = rows.empty(spec.dimension)
+        reply = _observed(spec, mark.seq, empty)
+        return Request(empty, numbered=mark.numbered(reply), refused=error), reply
 
 
 def _with_fields(spec: Spec, mark: Mark, fields: dict[str, Any], told: dict[str, Any]) -> tuple[Request, Reply]:
@@ -295,7 +313,7 @@ def _with_fields(spec: Spec, mark: Mark, fields: dict[str, Any], told: dict[str,
         empty, numbered = rows.empty(spec.dimension), mark.numbered(labels)
         return Request(empty, ids=late.ids, late=late.indices, numbered=numbered, **told), labels
     batch = read_labelled(body, JSON, spec)
-    reply = _observed(spec, seq, batch.indices)
+    reply = _observed(spec, seq, batch)
     return Request(batch, if_match=if_match, numbered=mark.numbered(reply), **told), reply
 
 
@@ -310,11 +328,11 @@ def _object(message: Any) -> dict[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
-def _observed(spec: Spec, seq: int, indices: Any) -> Reply:
+def _observed(spec: Spec, seq: int, batch: Batch) -> Reply:
     def told(result: Answer | HorocycleError) -> bytes:
         if not isinstance(result, Answer):
             return _refused(seq, result)
-        return _numbered(seq, answered(spec, np.asarray(indices), result))
+        return _numbered(seq, answered(spec, batch, result))
 
     return told
 

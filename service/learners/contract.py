@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -40,10 +41,16 @@ class Outcome(Generic[S]):
     """What `observe` did. Rows are those consumed: all of them, or up to the first change."""
 
     state: S
-    scores: Array  # before each point was learned
+    raw: Array  # the scores before each point was learned, or what they are made of: the same signs at less cost
     changed: Flags  # which points changed the classifier that answers
     updates: Flags | None = None  # which points the learner was updated by, where those are not the same
     probabilities: Array | None = None  # n×K before each point was learned, of learners that have them
+    scored: Callable[[Array], Array] | None = None  # makes the scores of `raw`
+
+    @property
+    def scores(self) -> Array:
+        """Before each point was learned"""
+        return self.raw if self.scored is None else self.scored(self.raw)
 
     @property
     def updated(self) -> Flags:

@@ -12,6 +12,11 @@ If it is lower, the learner has learned: what is old is forgotten without a word
 
 A rise can only be found at a mistake, so only there it is looked for; a fall at every CLOCK-th point. δ, the
 sensitivity, is about the probability with which a stream without drift raises any alarm at all.
+
+Most mistakes need no look. With p₁ = e₁/n₁ and p = E/N, ∂/∂e₁ of the left side is ln(p₁/p) ≤ ln(1/p), and while
+p₁ ≥ p it falls with every point that is no mistake. So a mistake raises it by ln(N/E) at the most, at every cut, those
+yet to come included, which begin at 0; and the right side never falls. Whatever the best cut lacked when it was looked
+for has to be used up, at so much a mistake, before another look can find anything.
 """
 
 from __future__ import annotations
@@ -26,6 +31,8 @@ from service.learners.loops import compiled, types
 
 PER_LEVEL, LEVELS, CLOCK = 5, 48, 32
 SENSITIVITY = 0.002
+#: A point: what the rounding of h, a sum of n logarithms, may come to, and then some
+SURE = 1e-9
 
 # ---------------------------------------------------------------------------------- compiled: see loops.py
 
@@ -45,33 +52,33 @@ def _h(e: float, n: float) -> float:
 
 
 @compiled()
-def _cut(held: Counts, errors: Counts, n: int, e: int, rising: bool, delta: float) -> int:
-    """How many of the newest points lie behind the best cut with such a change; 0: there is none"""
-    limit, best, found = math.log(3 * n * math.sqrt(n) / delta), 0.0, 0
-    p, n1, e1 = e / n, 0, 0
-    whole = _h(e, n)
+def _cut(held: Counts, errors: Counts, n: int, e: int, rising: bool, delta: float) -> tuple[int, float]:
+    """How many of the newest points lie behind the best cut with such a change, 0: there is none; and what the best
+    lacks, at least
+
+    χ² is never below the ratio of the likelihoods and takes no logarithm. With D = e₁n − n₁e it is D²n/(n₀n₁e(n−e)).
+    """
+    limit, best, found, most = math.log(3 * n * math.sqrt(n) / delta), 0.0, 0, 0.0
+    n1, e1 = 0, 0
+    whole, scale = _h(e, n), n / (float(e) * float(n - e))
     for level in range(held.size):
         for b in range(held[level] - 1, -1, -1):
             n1 += 1 << level
             e1 += errors[level, b]
-            n0, e0 = n - n1, e - e1
-            if n0 == 0 or e1 * n0 == e0 * n1 or (e1 * n0 > e0 * n1) != rising:
+            n0, D = n - n1, e1 * n - n1 * e
+            if D == 0 or n0 == 0 or (D > 0) != rising:
                 continue
-            away0, away1 = e0 - n0 * p, e1 - n1 * p
-            if (away0 * away0 / n0 + away1 * away1 / n1) / (p * (1 - p)) <= limit:
-                continue  # χ² is never below the likelihoods' ratio, and takes no logarithm
-            ratio = _h(e0, n0) + _h(e1, n1) - whole
-            if ratio > limit and ratio > best:
-                best, found = ratio, n1
-    return found
+            chi2 = float(D) * float(D) * scale / (float(n0) * float(n1))
+            if chi2 > limit * (1 - 1e-12):
+                chi2 = _h(e - e1, n0) + _h(e1, n1) - whole
+                if chi2 > limit and chi2 > best:
+                    best, found = chi2, n1
+            most = max(most, chi2)
+    return found, limit - most
 
 
-@compiled(
-    types.Tuple((types.int64[::1], types.int64[:, ::1], types.int64[::1]))(
-        types.Array(types.boolean, 1, "C", readonly=True), _counts, _table, types.int64, types.float64
-    )
-)
-def scan(
+@compiled()
+def _scan(
     wrong: Flags, held0: Counts, errors0: Counts, seen: int, delta: float
 ) -> tuple[Counts, NDArray[np.int64], Counts]:
     """The points behind the first `seen`; of each level how many buckets are held, and the errors in each, oldest
@@ -85,8 +92,11 @@ def scan(
         for b in range(held[level]):
             e += errors[level, b]
     alarms, raised = np.empty(wrong.size, dtype=np.int64), 0
+    lacking = 0.0  # before a rise can be found
     for i in range(wrong.size):
         x = 1 if wrong[i] else 0
+        if x == 1:
+            lacking -= math.log(n / e) if e > 0 else math.inf
         n += 1
         e += x
         level, carried = 0, x
@@ -102,6 +112,7 @@ def scan(
             if level == LEVELS:
                 n -= 1 << level
                 e -= carried
+                lacking = 0.0
                 break
         if level < LEVELS:
             errors[level, held[level]] = carried
@@ -109,9 +120,14 @@ def scan(
         rising = x == 1
         if e == 0 or e == n or not (rising or (seen + i + 1) % CLOCK == 0):
             continue
-        kept = _cut(held, errors, n, e, rising, delta)
+        if rising and lacking > SURE * n:
+            continue
+        kept, lacks = _cut(held, errors, n, e, rising, delta)
+        if rising:
+            lacking = lacks
         if kept == 0:
             continue
+        lacking = 0.0
         if rising:
             alarms[raised] = seen + i + 1
             raised += 1
@@ -129,3 +145,47 @@ def scan(
     while used > 0 and held[used - 1] == 0:
         used -= 1
     return held[:used].copy(), errors[:used].copy(), alarms[:raised].copy()
+
+
+@compiled(
+    types.Tuple(
+        (
+            *(types.uint8[::1], types.int64, types.int64, types.int64, types.int64[::1]),
+            *(types.int64[::1], types.int64[:, ::1], types.int64[::1]),
+        )
+    )(
+        *(types.Array(types.boolean, 1, "C", readonly=True), _counts, types.Array(types.uint8, 1, "C", readonly=True)),
+        *(types.int64, types.int64, types.int64, types.int64, types.int64),
+        *(_counts, _table, types.float64),
+    )
+)
+def count(
+    wrong: Flags,
+    labels: Counts,
+    window: NDArray[np.uint8],
+    seen: int,
+    block: int,
+    last: int,
+    switches: int,
+    size: int,
+    held: Counts,
+    errors: Counts,
+    delta: float,
+) -> tuple[NDArray[np.uint8], int, int, int, Counts, Counts, NDArray[np.int64], Counts]:
+    """The newest mistakes as a ring, mistakes in each `size` points, how often the label is another: see tally.py; and
+    drift. One call: the way into a compiled function takes longer than a point in it"""
+    window = window.copy()
+    blocks = np.empty(wrong.size // size + 1, dtype=np.int64)
+    full = 0
+    for i in range(wrong.size):
+        x = 1 if wrong[i] else 0
+        window[(seen + i) % window.size] = x
+        block += x
+        switches += last >= 0 and labels[i] != last
+        last = labels[i]
+        if (seen + i + 1) % size == 0:
+            blocks[full] = block
+            full += 1
+            block = 0
+    buckets, within, alarms = _scan(wrong, held, errors, seen, delta)
+    return window, block, last, switches, blocks[:full].copy(), buckets, within, alarms

@@ -43,18 +43,32 @@ _counts, _count_vector = types.int64[::1], types.Array(types.int64, 1, "C", read
 
 
 def _load_numba() -> None:
-    """Have Numba load all it knows of NumPy, without the packages that it supports and no loop here uses
+    """Have compiled functions loaded from the cache without the compiler, which then is never needed
 
-    Matrix products are SciPy's, which whatever runs a loop would load for them: 20 MB, a quarter of a second. A None in
+    Numba would load all it knows of Python and NumPy before it looks into the cache: a quarter of a second, 10 MB. What
+    is loaded needs its runtime alone. A function that is not in the cache has the compiler refresh by itself; it does
+    without the packages that it supports and no loop here uses: matrix products are SciPy's, another 20 MB. A None in
     sys.modules is how Python is told that there is no such module.
     """
-    unused = {"scipy.linalg.cython_blas", "cffi"} - sys.modules.keys()
-    sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]
-    try:
-        numba.core.registry.cpu_target.target_context.refresh()
-    finally:
-        for name in unused:
-            del sys.modules[name]
+    context = numba.core.registry.cpu_target.target_context
+    refresh = context.refresh
+
+    def without_packages() -> None:
+        unused = {"scipy.linalg.cython_blas", "cffi"} - sys.modules.keys()
+        sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]
+        try:
+            refresh()
+        finally:
+            for name in unused:
+                del sys.modules[name]
+
+    def load(cache: Any, signature: Any, context: Any) -> Any:
+        with cache._guard_against_spurious_io_errors():
+            return cache._load_overload(signature, context)
+
+    context.refresh = without_packages
+    numba.core.runtime.rtsys.initialize(context)
+    numba.core.caching.Cache.load_overload = load
 
 
 _load_numba()
@@ -71,9 +85,9 @@ def compiled(*signature: Any) -> Callable[[F], F]:
 
 @compiled()
 def _products(x: Floats, p: Floats, w: Floats) -> tuple[float, float, float]:
-    """⟨w,s⟩, ‖s‖², ‖x‖² with s = x − p, in one pass"""
+    """⟨w,s⟩, ‖s‖², ‖x‖² with s = x − p, in one pass; what x has beyond the length of p is no coordinate"""
     ws, ss, xx = 0.0, 0.0, 0.0
-    for j in range(x.size):
+    for j in range(p.size):
         s = x[j] - p[j]
         ws += w[j] * s
         ss += s * s
@@ -92,8 +106,24 @@ def _dot(x: Floats, y: Floats) -> float:
 @compiled()
 def _lift(x: Floats, p: Floats, ss: float, gap: float, room: float, z: Floats) -> None:
     """z = 2(s − ‖s‖² p/(1−‖p‖²))/(1−‖x‖²), with gap = 1−‖p‖² and room = 1−‖x‖²"""
-    for j in range(x.size):
+    for j in range(p.size):
         z[j] = 2 * (x[j] - p[j] - ss * p[j] / gap) / room
+
+
+# ------------------------------------------------------------------------------------------ rows
+
+
+@compiled(_yes(_matrix, _f8, _i8))
+def good_rows(rows: Floats, most: float, classes: int) -> bool:
+    """Whether every row is a point with ‖x‖² ≤ most and, behind it, the index of a class"""
+    d = rows.shape[1] - 1
+    for i in range(rows.shape[0]):
+        xx, label = 0.0, rows[i, d]
+        for j in range(d):
+            xx += rows[i, j] * rows[i, j]
+        if not (xx <= most and 0 <= label < classes and label == math.floor(label)):
+            return False
+    return True
 
 
 # ---------------------------------------------------------------------------------- perceptron
@@ -115,8 +145,9 @@ def lifted_ratios(X: Floats, p: Floats, w: Floats) -> Floats:
 def perceptron(
     X: Floats, y: Signs, p: Floats, w0: Floats, k: int, reach: float, until_change: bool
 ) -> tuple[int, Floats, int, float, Floats, Flags]:
-    """On a mistake w ← w + y z. Returns (points consumed, w, k, reach, ratios, changed)."""
-    n, d = X.shape
+    """On a mistake w ← w + y z. Returns (points consumed, w, k, reach, ratios, changed). X may be whole rows, as they
+    are stored, with the label behind the point."""
+    n, d = X.shape[0], p.size
     w, z = w0.copy(), np.empty(d)
     ratios, changed = np.zeros(n), np.zeros(n, dtype=np.bool_)
     gap, norm, wp = 1 - _dot(p, p), math.sqrt(_dot(w, w)), _dot(w, p)
@@ -670,45 +701,6 @@ def hemisphere(
             if until_change:
                 return i + 1, W, lag, rule, xi, U, basis, rank, k, q, t, last, scores, changed, updates
     return n, W, lag, rule, xi, U, basis, rank, k, q, t, last, scores, changed, updates
-
-
-@compiled(
-    types.Tuple((types.uint8[::1], _i8, _i8, _i8, types.int64[::1]))(
-        types.Array(types.boolean, 1, "C", readonly=True),
-        types.Array(types.int64, 1, "C", readonly=True),
-        types.Array(types.uint8, 1, "C", readonly=True),
-        _i8,
-        _i8,
-        _i8,
-        _i8,
-        _i8,
-    )
-)
-def tally(
-    wrong: Flags,
-    labels: NDArray[np.int64],
-    window: NDArray[np.uint8],
-    seen: int,
-    block: int,
-    last: int,
-    switches: int,
-    size: int,
-) -> tuple[NDArray[np.uint8], int, int, int, NDArray[np.int64]]:
-    """The newest mistakes as a ring, mistakes in each `size` points, how often the label is another: see tally.py"""
-    window = window.copy()
-    blocks = np.empty(wrong.size // size + 1, dtype=np.int64)
-    full = 0
-    for i in range(wrong.size):
-        x = 1 if wrong[i] else 0
-        window[(seen + i) % window.size] = x
-        block += x
-        switches += last >= 0 and labels[i] != last
-        last = labels[i]
-        if (seen + i + 1) % size == 0:
-            blocks[full] = block
-            full += 1
-            block = 0
-    return window, block, last, switches, blocks[:full].copy()
 
 
 @compiled(

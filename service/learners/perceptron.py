@@ -9,7 +9,7 @@ to the boundary H_{w,p}.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,6 +40,8 @@ class State:
 
 
 AXES = {"p": ("d",), "w": ("d",), "start": ("d",)}
+#: `learn` takes rows as they are stored, too: the label behind the point
+TAKES_ROWS = True
 
 
 def init(p: ArrayLike, *, c: float = 1.0, w: ArrayLike | None = None) -> State:
@@ -72,5 +74,5 @@ def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State
     """`observe`, of points and signs that were checked"""
     X = X if state.c == 1 else X * math.sqrt(state.c)
     n, w, k, reach, ratios, changed = loops.perceptron(X, y, state.p, state.w, state.k, state.reach, until_change)
-    learned = replace(state, w=w, k=k, reach=reach)
-    return Outcome(learned, np.arcsinh(ratios[:n]) / math.sqrt(state.c), changed[:n])
+    learned = State(state.c, state.p, w, state.start, k, reach)
+    return Outcome(learned, ratios[:n], changed[:n], scored=lambda ratios: np.arcsinh(ratios) / math.sqrt(state.c))

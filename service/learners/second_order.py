@@ -131,4 +131,4 @@ def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State
     if rank == state.p.size:
         basis = basis[:0]
     learned = replace(state, w=w, xi=xi, factor=factor, basis=basis, rank=rank, k=k, reach=reach, q=q)
-    return Outcome(learned, np.arcsinh(ratios[:n]) / math.sqrt(state.c), changed[:n])
+    return Outcome(learned, ratios[:n], changed[:n], scored=lambda ratios: np.arcsinh(ratios) / math.sqrt(state.c))

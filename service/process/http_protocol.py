@@ -17,10 +17,12 @@ import re
 import resource
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.protocol import State
 
 #: Bytes of a request line and its headers.
 HEADER_BYTES = 65536
@@ -83,6 +85,7 @@ class BoundedHttp(HttpToolsProtocol):
     stopped: ClassVar[float] = math.inf  # when those that were busy then are cut off
 
     began = heard = 0.0  # when it began to wait for headers, or for the body; when it was last heard of
+    served = False  # a request before, and is kept for another
     body_bytes = 0  # received since the headers were whole
     stuck: float | None = None  # since when nobody has read what was written
     header_bytes: int | None = None  # of a request that has begun, while its headers are not whole
@@ -103,7 +106,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard = self.loop.time()
-        if self in self.idle and (b"pgrade:" in data or b"PGRADE:" in data):
+        if self in self.idle and (
+            data.find(b"pgrade:", 0, HEADER_BYTES) >= 0 or data.find(b"PGRADE:", 0, HEADER_BYTES) >= 0
+        ):
             data = without_upgrade(data)
         self.body_bytes += len(data)
         super().data_received(data)
@@ -123,8 +128,15 @@ class BoundedHttp(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if not self.pipeline and not self.transport.is_closing():
+        """As uvicorn's, but without a timer a request: the sweep ends what is kept alive for too long"""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self.served = True
             self._await_request()
 
     def handle_websocket_upgrade(self) -> None:
@@ -174,8 +186,8 @@ class BoundedHttp(HttpToolsProtocol):
         if self.stuck is not None and now - self.stuck > self.limits.body_seconds:
             return True
         if self in self.idle:
-            patience = min(self.limits.header_seconds, KEEP_ALIVE) if self.draining else self.limits.header_seconds
-            return now - self.began > patience
+            kept, patience = self.served and self.header_bytes is None, self.limits.header_seconds
+            return now - self.began > (min(patience, KEEP_ALIVE) if kept or self.draining else patience)
         reading = self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete
         if not reading or self.flow.read_paused:  # it is the app's turn
             return False
@@ -208,8 +220,32 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 class Messages(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol; when the worker drains, or a handshake is under way, the app ends the connection"""
+    """uvicorn's WebSocket protocol, which also sends many texts at once: {"type": "websocket.send", "texts": […]}. When
+    the worker drains, or a handshake is under way, the app ends the connection"""
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        if self.response.status_code == 101:
+            cast(Any, self.scope)["extensions"]["horocycle.texts"] = {}
+
+    async def send(self, message: Any) -> None:
+        if "texts" not in message or not self.handshake_complete:
+            return await super().send(message)
+        if not self.writable.is_set():
+            await self.writable.wait()
+        if self.disconnected:
+            raise ClientDisconnected
+        if self.conn.state is State.OPEN and not self.transport.is_closing():
+            self.transport.write(b"".join([part for text in message["texts"] for part in (frame_head(text), text)]))
 
     def shutdown(self) -> None:
         if self.handshake_complete and not BoundedHttp.draining:
             super().shutdown()
+
+
+def frame_head(text: bytes) -> bytes:
+    """Of a frame: a text, whole, not masked (RFC 6455, 5.2)"""
+    n = len(text)
+    if n < 126:
+        return bytes((0x81, n))
+    return b"\x81\x7e" + n.to_bytes(2, "big") if n < 1 << 16 else b"\x81\x7f" + n.to_bytes(8, "big")

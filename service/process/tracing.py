@@ -7,7 +7,7 @@ imported while the setting is off.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from opentelemetry import propagate, trace
@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import __version__, telemetry
 from service.ingest import Ingest, Pending
-from service.sessions.requests import Answer, Request
+from service.sessions.requests import Request
 
 RESOURCE = Resource.create({"service.name": "horocycle", "service.version": __version__})
 
@@ -34,12 +34,12 @@ class TracedIngest(Ingest):
 
     tracer: trace.Tracer
 
-    def observe(self, sid: str, request: Request) -> Awaitable[Answer]:
+    def observe(self, sid: str, request: Request, waiter: Any = None) -> Any:
         found = trace.get_current_span().get_span_context()
         if found.is_valid:
             self.__dict__.setdefault("spans", {})[id(request)] = found
         try:
-            return super().observe(sid, request)
+            return super().observe(sid, request, waiter)
         finally:
             if all(each is not request for each, _ in self._lane(sid).waiting):  # refused, or under way already
                 self.__dict__.setdefault("spans", {}).pop(id(request), None)

@@ -9,9 +9,9 @@ then, and otherwise is taken up to and including the first point that changes it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from service.sessions.records import Change, Counters, Entry, Kind, Loaded, Matc
 from service.sessions.requests import Answer, Request
 from service.sessions.rows import Batch, Indices
 from service.sessions.spec import Spec
+from service.sessions.tally import Confusion, Tally
 
 Flags = NDArray[np.bool_]
 SIGNS = np.array([-1, 1], dtype=np.int8)
@@ -37,13 +38,22 @@ class Run(NamedTuple):
 
     batch: Batch
     state: Any
-    scores: Array
+    raw: Array  # of the scores: see Outcome
     decided: Indices
     wrong: Flags
     changed: Flags
     updates: Indices  # k after each point
     probabilities: Array | None = None
     replaced: tuple[Replaced, ...] = ()
+    scored: Callable[[Array], Array] | None = None
+
+
+class Counted(NamedTuple):
+    """What is counted beside the learner, and the positions at which drift was found"""
+
+    tally: Tally
+    confusion: Confusion
+    alarms: tuple[int, ...] = ()
 
 
 class Applied(NamedTuple):
@@ -60,19 +70,19 @@ def apply(before: Loaded, requests: Sequence[Request], past: Past | None = None)
             if if_match is not None and if_match != after.counters.version:
                 results.append(StaleModel(after.counters.version))
                 continue
-            batch = together[0].batch if len(together) == 1 else rows.joined([r.batch for r in together])
+            points = together[0].batch if len(together) == 1 else rows.joined([r.batch for r in together])
             if after.status == Status.LIVE and past is None:
-                run = _run(after.spec, after.state, after.counters.updates, batch, if_match is not None)
+                run = _run(after.spec, after.state, after.counters.updates, points, if_match is not None)
             else:
-                run = _learned(after, batch, past or Past(), if_match is not None)
-            counted, found = _counted(after, run)
-            if found and after.spec.restart and not run.replaced:  # the points after the drift are for a new learner
-                run = _learned(after, batch, past or Past(), if_match is not None)
-                counted, found = _counted(after, run)
-            after, answers = _answered(counted, run, together)
+                run = _learned(after, points, past or Past(), if_match is not None)
+            counted = _counted(after, run)
+            if counted.alarms and after.spec.restart and not run.replaced:  # the points after it are for a new learner
+                run = _learned(after, points, past or Past(), if_match is not None)
+                counted = _counted(after, run)
+            after, answers = _answered(after, run, counted, together)
             results += answers
             runs.append(run)
-            alarms += found
+            alarms += counted.alarms
             if if_match is not None:
                 first = after.counters.observed - before.counters.observed - answers[0].accepted
                 matched.append(Matched(if_match, answers[0].accepted, answers[0].counters.version, first))
@@ -80,12 +90,12 @@ def apply(before: Loaded, requests: Sequence[Request], past: Past | None = None)
                 past = past.followed_by(run.batch)
     if after.counters.observed == before.counters.observed:
         return Applied(results, Change(before))
-    run, told = runs[0] if len(runs) == 1 else _together(runs), (tuple(matched), tuple(alarms))
-    entry = Entry(Kind.POINTS, after.counters, after.status, len(run.scores), None, None, *told)
+    run = runs[0] if len(runs) == 1 else _together(runs)
+    batch, decided, replaced = (run.batch, run.decided, run.replaced) if before.spec.keep_points else (None, None, ())
+    told = (len(run.wrong), batch, decided, tuple(matched), tuple(alarms), replaced)
+    entry = Entry(Kind.POINTS, after.counters, after.status, *told)
     if (jumps := getattr(after.state, "jumps", 0) - getattr(before.state, "jumps", 0)) > 0:  # of strategic alone
         entry = replace(entry, jumps=jumps)
-    if before.spec.keep_points > 0:
-        entry = replace(entry, batch=run.batch, predicted=run.decided, replaced=run.replaced)
     return Applied(results, Change(after, entry))
 
 
@@ -120,18 +130,18 @@ def _learned(before: Loaded, batch: Batch, past: Past, until_change: bool) -> Ru
     while at < len(batch):
         due = next_beginning(now, batch[at:], past)
         run = _run(now.spec, now.state, now.counters.updates, batch[at : at + due.points], until_change)
-        after, alarms = _counted(now, run)
-        if now.spec.restart and alarms:
-            n = alarms[0] - now.counters.observed
+        counted = _counted(now, run)
+        if now.spec.restart and counted.alarms:
+            n = counted.alarms[0] - now.counters.observed
             run = _run(now.spec, now.state, now.counters.updates, run.batch[:n], until_change)
-            after, _ = _counted(now, run)
+            counted = _counted(now, run)
             run = _replacing(run, Replaced(n, int(run.updates[-1]), restarted(now.spec, now.state), "restart"))
         elif due.begins is not None and len(run.batch) == due.points:
             begun = due.begins(run.state, int(run.updates[-1]), past.followed_by(run.batch))
             run = run if begun is None else _replacing(run, begun)
         runs.append(run)
         at, past = at + len(run.batch), past.followed_by(run.batch)
-        now, _ = _answered(after, run, [Request(run.batch)])
+        now, _ = _answered(now, run, counted, [Request(run.batch)])
         if until_change and run.changed.any():
             break
     return _together(runs)
@@ -143,7 +153,8 @@ def replay(before: Loaded, entry: Entry, points: int | None = None) -> Loaded:
     if entry.kind is Kind.IMPORT or (entry.points and entry.batch is None):
         raise StateCorrupt(f"the log before position {entry.counters.observed} cannot be replayed")
     run = replay_learner(spec, before.state, before.counters.updates, entry, n)
-    [answer] = _answered(before, run, [Request(run.batch)])[1] if n else [None]
+    nothing = Counted(before.tally, before.confusion)
+    [answer] = _answered(before, run, nothing, [Request(run.batch)])[1] if n else [None]
     whole, counters = n == entry.points, entry.counters if answer is None else answer.counters
     if whole and counters != entry.counters:
         raise StateCorrupt(f"the log replayed to position {counters.observed} gives other counts than it holds")
@@ -155,7 +166,8 @@ def replay(before: Loaded, entry: Entry, points: int | None = None) -> Loaded:
         state=run.state,
         status=entry.status if whole else _status(before, run),
     )
-    return _counted(after, run)[0] if n else after
+    counted = _counted(after, run) if n else nothing
+    return replace(after, tally=counted.tally, confusion=counted.confusion)
 
 
 def replay_learner(spec: Spec, state: Any, updates: int, entry: Entry, points: int) -> Run:
@@ -179,13 +191,18 @@ def replay_learner(spec: Spec, state: Any, updates: int, entry: Entry, points: i
 def _run(spec: Spec, state: Any, updates: int, batch: Batch, until_change: bool) -> Run:
     """One call of the learner. Of two classes it takes signs, and a score of 0 is positive; of K the largest decides"""
     y = SIGNS[batch.indices] if spec.binary else batch.indices
-    outcome = spec.learner.learn(state, batch.X, y, until_change)
-    scores = outcome.scores
-    decided = (scores >= 0).astype(np.int64) if spec.binary else scores.argmax(axis=1)
-    taken = batch if len(scores) == len(batch.X) else batch[: len(scores)]
-    k = updates + np.cumsum(outcome.changed if outcome.updates is None else outcome.updates)
+    if spec.takes_rows and batch.packed is not None:
+        X = np.frombuffer(batch.packed, dtype="<f8").reshape(-1, spec.dimension + 1)
+    else:
+        X = batch.X
+    outcome = spec.learner.learn(state, X, y, until_change)
+    raw = outcome.raw
+    decided = (raw >= 0).astype(np.int64) if spec.binary else raw.argmax(axis=1)
+    taken = batch if len(raw) == len(y) else batch[: len(raw)]
+    k = updates + (outcome.changed if outcome.updates is None else outcome.updates).cumsum()
     wrong = decided != taken.indices
-    return Run(taken, outcome.state, scores, decided, wrong, outcome.changed, k, outcome.probabilities)
+    found = (taken, outcome.state, raw, decided, wrong, outcome.changed, k, outcome.probabilities)
+    return Run(*found, scored=outcome.scored)
 
 
 def _nothing(spec: Spec, state: Any) -> Run:
@@ -201,24 +218,39 @@ def _replacing(run: Run, replaced: Replaced) -> Run:
     return run._replace(state=replaced.state, changed=changed, updates=updates, replaced=(replaced,))
 
 
-def _answered(before: Loaded, run: Run, requests: Sequence[Request]) -> tuple[Loaded, list[Answer]]:
-    """The answers of requests that were learned in one run, and the session after them, uncounted"""
-    counters, start, answers = before.counters, 0, []
-    for request in requests:
-        stop = min(start + len(request.batch.X), len(run.scores))
-        mistakes = int(np.count_nonzero(run.wrong[start:stop]))
+def _answered(before: Loaded, run: Run, counted: Counted, requests: Sequence[Request]) -> tuple[Loaded, list[Answer]]:
+    """The answers of requests that were learned in one run, and the session after them"""
+    counters, start, answers, n = before.counters, 0, [], len(run.wrong)
+    stops = [min(stop, n) for stop in accumulate([len(request.batch.indices) for request in requests])]
+    if len(requests) == 1:
+        wrong, changed = [int(np.count_nonzero(run.wrong))], [int(np.count_nonzero(run.changed))]
+    else:
+        wrong, changed = _sums(run.wrong, stops), _sums(run.changed, stops)
+    told = run.scored(run.raw) if run.scored and any([request.columns for request in requests]) else run.raw
+    for place, (request, stop) in enumerate(zip(requests, stops, strict=True)):
+        mistakes = wrong[place]
         if stop > start:
-            version = counters.version + int(np.count_nonzero(run.changed[start:stop]))
             totals = (counters.observed + stop - start, counters.mistakes + mistakes, int(run.updates[stop - 1]))
-            counters = Counters(*totals, version)
-        scores, decided = (run.scores[start:stop], run.decided[start:stop]) if request.columns else (None, None)
+            counters = Counters(*totals, counters.version + changed[place])
+        scores, decided = (told[start:stop], run.decided[start:stop]) if request.columns else (None, None)
         sure = run.probabilities if request.columns and request.probabilities else None
         sure = None if sure is None else sure[start:stop]
-        answer = Answer(scores, stop - start, mistakes, counters, request.fates, decided=decided, probabilities=sure)
+        answer = Answer(scores, stop - start, mistakes, counters, request.fates, False, decided, sure)
         answers.append(answer)
         start = stop
     status = before.status if not run.replaced else _status(before, run)
-    return replace(before, counters=counters, state=run.state, status=status), answers
+    b = before  # field by field: `replace` takes four times as long
+    after = (b.spec, b.revision, counters, run.state, status, counted.tally, counted.confusion, b.opened, b.fork)
+    kept = (b.newest, b.learner_at, b.learner_bytes, b.checkpoints, b.producers, b.sealed)
+    return Loaded(*after, *kept), answers
+
+
+def _sums(flags: Flags, stops: list[int]) -> list[int]:
+    """How many are set, up to each stop and behind the one before"""
+    sums = np.zeros(len(flags) + 1, dtype=np.int64)
+    np.cumsum(flags, out=sums[1:])
+    found: list[int] = np.diff(sums[stops], prepend=0).tolist()
+    return found
 
 
 def _status(before: Loaded, run: Run) -> str:
@@ -226,13 +258,13 @@ def _status(before: Loaded, run: Run) -> str:
     return Status.LIVE if any(each.reason == "warmup" for each in run.replaced) else before.status
 
 
-def _counted(before: Loaded, run: Run) -> tuple[Loaded, tuple[int, ...]]:
-    """With these points counted in; and the positions at which drift was found"""
+def _counted(before: Loaded, run: Run) -> Counted:
+    """With these points counted in"""
     indices, decided = run.batch.indices, run.decided
     counted, alarms = tally.observe(before.tally, run.wrong, indices, before.confusion, before.spec.sensitivity)
     if run.probabilities is not None:
         counted = tally.judged(counted, run.probabilities, indices, decided)
-    return replace(before, tally=counted, confusion=tally.counted(before.confusion, indices, decided)), alarms
+    return Counted(counted, tally.counted(before.confusion, indices, decided), alarms)
 
 
 def _together(runs: list[Run]) -> Run:
@@ -247,11 +279,12 @@ def _together(runs: list[Run]) -> Run:
     return Run(
         rows.joined([run.batch for run in runs]),
         runs[-1].state,
-        np.concatenate([run.scores for run in runs]),
+        np.concatenate([run.raw for run in runs]),
         np.concatenate([run.decided for run in runs]),
         np.concatenate([run.wrong for run in runs]),
         np.concatenate([run.changed for run in runs]),
         np.concatenate([run.updates for run in runs]),
         np.concatenate(sure) if sure else None,
         tuple(replaced),
+        runs[-1].scored,
     )

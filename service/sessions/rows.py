@@ -30,10 +30,28 @@ class Batch:
     ambiguous: bool = False  # the labels' indices could as well have been labels
 
     def __len__(self) -> int:
-        return len(self.X)
+        return len(self.indices)
 
     def __getitem__(self, rows: slice) -> Batch:
         return Batch(self.X[rows], self.indices[rows], None if self.truth is None else self.truth[rows])
+
+
+class Rows(Batch):
+    """Of rows that were checked, and may be stored as they are: X is made when somebody asks for it"""
+
+    __slots__ = ("_X",)
+
+    def __init__(self, packed: bytes, n: int, ambiguous: bool = False) -> None:
+        self._X: Array | None = None
+        self.packed, self.truth, self.clipped, self.ambiguous = packed, None, 0, ambiguous  # type: ignore[misc]
+        self.indices = np.frombuffer(packed, dtype="<f8").reshape(n, -1)[:, -1].astype(np.int64)  # type: ignore[misc]
+
+    @property
+    def X(self) -> Array:  # type: ignore[override]
+        if self._X is None:
+            rows = np.frombuffer(self.packed or b"", dtype="<f8").reshape(len(self.indices), -1)
+            self._X = np.ascontiguousarray(rows[:, :-1])
+        return self._X
 
 
 def pack(batch: Batch) -> bytes:
@@ -67,6 +85,9 @@ def joined(batches: Sequence[Batch]) -> Batch:
     """One after another; where some have true points, those of the others are NaN"""
     if len(batches) == 1:
         return batches[0]
+    packed = [batch.packed for batch in batches if batch.packed is not None and batch.truth is None]
+    if len(packed) == len(batches):
+        return Rows(b"".join(packed), sum([len(batch.indices) for batch in batches]))
     truth = None
     if any(batch.truth is not None for batch in batches):
         truth = np.concatenate([np.full_like(b.X, np.nan) if b.truth is None else b.truth for b in batches])

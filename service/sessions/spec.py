@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, cast
@@ -107,6 +108,17 @@ class Spec:
     def largest_square(self) -> float:
         """A point is taken if its squared norm is at most this"""
         return norm_limit(self.curvature) ** 2
+
+    @cached_property
+    def surely_inside(self) -> float:
+        """A sum of squares, added in whatever order, that is at most this is that of a point which is taken: two such
+        sums differ by 2·d·ε at the most"""
+        return self.largest_square * (1 - 2 * self.dimension * sys.float_info.epsilon)
+
+    @cached_property
+    def takes_rows(self) -> bool:
+        """Whether the learner reads rows as they are stored"""
+        return self.binary and getattr(self.learner, "TAKES_ROWS", False)
 
     @cached_property
     def learner(self) -> Learner[Any]:

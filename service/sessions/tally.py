@@ -32,6 +32,8 @@ from service.sessions.frozen import frozen
 #: How many points the window looks back, how many one entry of the log stands for, how many of its entries are kept.
 WINDOW, BLOCK, LOGGED = 1000, 1000, 1000
 BINS, LEAST = 10, 1e-15
+#: Classes whose pairs are counted in an array; of more they are sorted.
+FEW = 32
 #: Labels come sorted if they switch less often than in this part of what chance would have them do.
 SORTED = 0.2
 
@@ -139,10 +141,8 @@ def observe(
     """Count a run of points of these classes, of which `wrong` were mistakes; and the positions at which drift was
     found. `before` has the classes of the points before"""
     t = tally
-    window, block, last, switches, full = loops.tally(
-        wrong, indices, t.window, t.seen, t.block, t.last_label, t.switches, BLOCK
-    )
-    held, errors, alarms = drift.scan(wrong, t.held, t.errors, t.seen, sensitivity)
+    before_these = (t.window, t.seen, t.block, t.last_label, t.switches, BLOCK, t.held, t.errors, sensitivity)
+    window, block, last, switches, full, held, errors, alarms = drift.count(wrong, indices, *before_these)
     if len(alarms):
         alarms = alarms[[not _sorted(t, before, indices[: at - t.seen]) for at in alarms.tolist()]]
     last_alarm = int(alarms[-1]) if len(alarms) else t.last_alarm
@@ -204,6 +204,9 @@ def counted(before: Confusion, indices: NDArray[np.int64], decided: NDArray[np.i
     rows = dict(before.rows)
     if len(indices) == 1:
         new = [(int(indices[0]), int(decided[0]), 1)]
+    elif (K := 1 + int(max(indices.max(initial=0), decided.max(initial=0)))) <= FEW:
+        counts = np.bincount(indices * K + decided)
+        new = [(code // K, code % K, count) for code, count in enumerate(counts.tolist()) if count]
     else:
         codes, counts = np.unique(indices * 65536 + decided, return_counts=True)
         new = [(code >> 16, code & 65535, count) for code, count in zip(codes.tolist(), counts.tolist(), strict=True)]
