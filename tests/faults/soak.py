@@ -318,7 +318,8 @@ class Soak:
                 while (told := self._asked("GET", fit, http).json())["status"] in ("queued", "running"):
                     assert time.monotonic() < until, f"a fit hangs: {told}"
                     time.sleep(0.2)
-                self.seen.fits[told["status"]] += 1
+                why = f" ({told['failure']['detail']})" if told["failure"] else ""
+                self.seen.fits[told["status"] + why] += 1
 
     def _end(self, name: str) -> None:
         """410: an earlier try of ours has ended it"""
