@@ -31,7 +31,10 @@ from service.api.formats import JSON, RAW, load_json, read_labelled, read_labels
 from service.api.labels import labelled
 from service.api.observe import answered, wants
 from service.api.problems import problem, respond
+from service.api.writing import offload, require_bounded
 from service.errors import (
+    AnswerTooLarge,
+    BodyTooLarge,
     HorocycleError,
     InvalidRequest,
     OutcomeUnknown,
@@ -57,6 +60,8 @@ WINDOW, LARGEST_WINDOW = 64, 1024
 FIELDS = re.compile(rb'"(?:again|ids?|if_match|reply|probabilities)"')
 #: Those that say what an answer has
 TOLD = ("reply", "probabilities")
+#: Numbers that the reply to one message may have.
+TOLD_AT_ONCE = 1 << 16
 #: Close codes: come back (this worker ends), or later (the store is away); another connection has taken over; the
 #: session has ended.
 RESTART, LATER, TAKEN_OVER, ENDED = 1012, 1013, 4409, 4410
@@ -188,18 +193,22 @@ class Stream:
     async def _taken(self, body: bytes, raw: bool) -> Waiting:
         """A message on its way to be applied, and where its answer will come from"""
         spec, fields = self._here.ingest.spec(self._spec.id) or self._spec, dict[str, Any]()
-        if not raw and FIELDS.search(body):
+        most = self._here.settings.body_limit if raw else self._here.settings.json_limit
+        if not raw and len(body) <= most and FIELDS.search(body):
             with suppress(HorocycleError):  # read as a body of observe it is named
-                fields = _object(load_json(body))
+                fields = _object(await offload(len(body), load_json, body))
             if fields.keys() == {"again"} and type(fields["again"]) is int:
                 return Waiting(asyncio.ensure_future(self._again(fields["again"])), len(body), None)
         self.seq += 1
         mark = Mark(self._producer, self._connection, self.seq)
-        request, reply = _understood(spec, mark, body, raw, fields, self._told)
+        if len(body) > most:
+            request, reply = _refusing(spec, mark, BodyTooLarge(most))
+        else:
+            request, reply = await offload(len(body), _understood, spec, mark, body, raw, fields, self._told)
         if isinstance(request.refused, UnknownLabel):  # it may have been added by another worker
             with suppress(HorocycleError):
                 spec = (await self._here.ingest.current(spec.id)).spec
-            request, reply = _understood(spec, mark, body, raw, fields, self._told)
+            request, reply = await offload(len(body), _understood, spec, mark, body, raw, fields, self._told)
         if "key" in self._socket.scope:
             await charge_points(self._here, self._socket.scope, len(request.batch.X) + len(request.ids))
         if request.numbered is not None:
@@ -284,14 +293,30 @@ def _understood(
     """What a message asks for, or why it is refused, and how that is answered"""
     try:
         if fields:
-            return _with_fields(spec, mark, fields, told)
-        batch = read_labelled(body, RAW if raw else JSON, spec)
-        reply = _observed(spec, mark.seq, batch)
-        return Request(batch, numbered=mark.numbered(reply), **told), reply
+            request, reply = _with_fields(spec, mark, fields, told)
+        else:
+            batch = read_labelled(body, RAW if raw else JSON, spec)
+            reply = _observed(spec, mark.seq, batch)
+            request = Request(batch, numbered=mark.numbered(reply), **told)
+        _require_short(spec, request)
+        return request, reply
     except HorocycleError as error:
-        empty = rows.empty(spec.dimension)
-        reply = _observed(spec, mark.seq, empty)
-        return Request(empty, numbered=mark.numbered(reply), refused=error), reply
+        return _refusing(spec, mark, error)
+
+
+def _refusing(spec: Spec, mark: Mark, error: HorocycleError) -> tuple[Request, Reply]:
+    empty = rows.empty(spec.dimension)
+    reply = _observed(spec, mark.seq, empty)
+    return Request(empty, numbered=mark.numbered(reply), refused=error), reply
+
+
+def _require_short(spec: Spec, request: Request) -> None:
+    """Replies are made on the event loop, where they are stored: what is longer goes without columns"""
+    points = len(request.batch.X) + len(request.ids)
+    if request.columns and points * spec.columns > TOLD_AT_ONCE:
+        instead = "ask with reply=summary, or send smaller messages"
+        raise AnswerTooLarge(f"{points} points with {spec.columns} scores each", TOLD_AT_ONCE, instead)
+    require_bounded(spec, points, columns=request.columns)
 
 
 def _with_fields(spec: Spec, mark: Mark, fields: dict[str, Any], told: dict[str, Any]) -> tuple[Request, Reply]:

@@ -17,8 +17,8 @@ from service.sessions.spec import Spec
 LARGE = 1 << 15
 #: Numbers in one piece of an answer.
 PIECE = 1 << 15
-#: Numbers in all of it; and scores that are made on the way, if they are not answered.
-MOST, UNTOLD = 1 << 21, 1 << 24
+#: Numbers in all of it. Scores that are made on the way, if they are not answered: as many for each number of the body.
+MOST, UNTOLD = 1 << 21, 8
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,8 +32,9 @@ async def offload(size: int, function: Callable[P, R], *args: P.args, **kwargs: 
 def require_bounded(
     spec: Spec, points: int, *, columns: bool = True, instead: str = "send fewer points at once"
 ) -> None:
-    """Raise if an answer would have too many numbers: a score a point, or K of them for K > 2 classes"""
-    limit = MOST if columns else UNTOLD
+    """Raise if an answer would have too many numbers: a score a point, or K of them for K > 2 classes. What is made on
+    the way and left out of the answer is in memory, too: a small multiple of the body, or no more than an answer"""
+    limit = MOST if columns else max(MOST, UNTOLD * points * (spec.dimension + 1))
     if points * spec.columns > limit:
         what = instead if columns else "send fewer at once"
         raise AnswerTooLarge(f"{points} points with {spec.columns} scores each", limit, what)

@@ -188,9 +188,13 @@ class FitQueue:
         return b"" if None in found else b"".join(map(_unsealed_piece, found))
 
     async def _due(self, passed: int) -> list[bytes]:
-        """Entries to look at now, each with since when, behind those that were passed over"""
-        span = ("-inf", time.time(), "WITHSCORES", "LIMIT", passed, 16)
-        found: list[bytes] = await self._connection.call("ZRANGEBYSCORE", fit_queue_key(), *span)
+        """Entries to look at now, each with since when, behind those that were passed over. None is put off for longer
+        than a lease: what lies further ahead was entered by a clock that was ahead of ours, and is looked at, too"""
+        now, few = time.time(), ("WITHSCORES", "LIMIT", passed, 16)
+        found: list[bytes] = await self._connection.call("ZRANGEBYSCORE", fit_queue_key(), "-inf", now, *few)
+        if not found and not passed:
+            span = (now + 2 * LEASE / 1000, "+inf")
+            found = await self._connection.call("ZRANGEBYSCORE", fit_queue_key(), *span, *few)
         return found
 
     async def beat(self, job: Job, progress: float) -> bool:

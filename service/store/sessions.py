@@ -149,6 +149,18 @@ class Store:
             await self._connection.call("ZADD", sessions_key(tenant_of(spec.id)), since, spec.id)
         except (StoreUnavailable, StoreFull, StoreReadOnly) as error:  # they say that nothing was changed
             raise OutcomeUnknown from error
+        if spec.ttl_seconds is not None:
+            with suppress(StoreUnavailable, StoreFull, StoreReadOnly):  # another time, then
+                await self._tidy(sessions_key(tenant_of(spec.id)))
+
+    async def _tidy(self, key: str) -> None:
+        """Take two of the list that have expired off it, if there are: whoever opens sessions that expire takes as many
+        off as are added once half of the list has expired, also if nobody ever reads it"""
+        some = {each.decode() for each in await self._connection.call("ZRANDMEMBER", key, 2)}
+        there = await self._connection.calls([("EXISTS", state_key(sid)) for sid in some])
+        for sid, found in zip(some, there, strict=True):
+            if not found:
+                await self.forget(sid)
 
     async def _put_back(self, loaded: Loaded) -> None:
         """The list and the queue of forks may be on another server than the session, and lose an entry when a replica

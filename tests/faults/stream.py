@@ -21,6 +21,7 @@ import numpy as np
 
 from service.geometry import Array
 from service.learners import encode
+from service.process.store_format import connect
 from service.sessions import rows, tally
 from service.sessions.records import NO_ENTRY, Counters, Entry, EntryId, Kind, Loaded
 from service.sessions.spec import Spec
@@ -98,9 +99,9 @@ class Stream:
         pause: float = 0.0,
         most: int = 20,
         session: str = SESSION,
-        heard: Callable[[Request, int], None] = lambda request, status: None,
+        heard: Callable[[Request, int, float], None] = lambda request, status, sent: None,
     ) -> None:
-        """`heard` is told of every answer's status, 0 if there was none"""
+        """`heard` is told of every answer's status, 0 if there was none, and when it was asked for"""
         assert points < KEPT
         self.url, self.pause, self.session, self._seed, self._heard = "", pause, session, seed, heard
         rng = np.random.default_rng(seed)
@@ -163,12 +164,13 @@ class Stream:
     async def _ask(self, http: httpx.AsyncClient, request: Request) -> bool:
         """Whether it was acknowledged"""
         url, repeated = f"{self.url}/sessions/{self.session}/observe", bool(request.replies)
+        sent = time.monotonic()
         try:
             response = await http.post(url, content=request.body, headers=request.headers)
         except httpx.TransportError:
-            self._heard(request, 0)
+            self._heard(request, 0, sent)
             return False
-        self._heard(request, response.status_code)
+        self._heard(request, response.status_code, sent)
         return request.heard(response, repeated)
 
 
@@ -273,9 +275,13 @@ class Stored:
 
 
 def stored(running: Running, session: str = SESSION) -> Stored:
-    with running.client() as client:
+    return stored_at(running.redis_url, session)
+
+
+def stored_at(url: str, session: str) -> Stored:
+    with connect(url, 30) as client:
         fields = client.hgetall(state_key(session))
-    return asyncio.run(_read(running.redis_url, session, fields))
+    return asyncio.run(_read(url, session, fields))
 
 
 async def _read(url: str, session: str, fields: dict[bytes, bytes]) -> Stored:

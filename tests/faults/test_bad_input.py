@@ -760,6 +760,15 @@ def test_a_body_over_the_limit(
     assert everything(client, ids) == before
 
 
+@pytest.mark.parametrize(
+    "head", [b'{"name": "snapshot", ', b'{"id": "a", "name": "snapshot", ', b'{"x": {"snapshot": {}}, ']
+)
+def test_the_word_snapshot_does_not_lift_the_limit(client: httpx.Client, head: bytes) -> None:
+    body = head + b'"dimension": 2}'.rjust(MIB + 1)
+    answer = client.post("/sessions", content=body, headers={"content-type": JSON})
+    require_problem(answer, 413, "body-too-large", limit=MIB)
+
+
 def test_a_body_at_the_limit_is_read(client: httpx.Client) -> None:
     typed = {"content-type": JSON}
     sid = client.post("/sessions", content=GOOD["session"].ljust(MIB), headers=typed).json()["id"]

@@ -8,6 +8,10 @@ local status = get('status')
 if not status then return -redis.call('EXISTS', state) end
 if status ~= 'queued' and status ~= 'running' then return 0 end
 local left = status == 'running' and get('lease') - now() or 0
+if left > tonumber(lease) then -- the store's clock went back: the lease begins anew
+  left = tonumber(lease)
+  redis.call('HSET', fits, fit .. ':lease', now() + left)
+end
 if left > 0 then return left end
 if redis.call('HINCRBY', fits, fit .. ':attempts', 1) > tonumber(most) then
   local failure = '{"type":"/problems/fit-failed","detail":"its worker died ' .. most .. ' times"}'
