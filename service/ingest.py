@@ -103,8 +103,8 @@ class Ingest:
 
     def spec(self, sid: str) -> Spec | None:
         """What is known here of a session without asking the store: its dimension, curvature and labels never change"""
-        known = self.known(sid)
-        return known.spec if known else None
+        lane = self._lanes.get(sid)
+        return lane.loaded.spec if lane and lane.loaded else None
 
     def known(self, sid: str) -> Loaded | None:
         """The session as it was last seen here: another worker may have changed it since"""
