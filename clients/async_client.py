@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from asyncio import sleep
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -129,6 +129,13 @@ class AsyncSessions:
         """
         source = session.id if isinstance(session, AsyncSession) else session
         return await self._open({**settings}, {"session": source} if at is None else {"session": source, "at": at})
+
+    async def merge(
+        self, sessions: Iterable[str | AsyncSession], *, id: str | None = None, name: str | None = None
+    ) -> AsyncSession:
+        """A new session that has learned what several gaussian ones have. They stay as they are."""
+        sources = [each.id if isinstance(each, AsyncSession) else each for each in sessions]
+        return await self._open({"merge": {"sessions": sources}, "id": id, "name": name})
 
     async def _open(self, asked: dict[str, Any], fork: dict[str, Any] | None = None) -> AsyncSession:
         call = calls.open_session(self._client.channel, asked, fork)

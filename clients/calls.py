@@ -134,7 +134,8 @@ def session_path(id: str) -> str:
 def open_session(
     channel: Channel, asked: Mapping[str, Any], fork: Mapping[str, Any] | None = None
 ) -> Call[SessionCalls]:
-    """Open one; import one if there is a `snapshot`; `fork`: {"session": id, "at": position}, to begin from another"""
+    """Open one; import one if there is a `snapshot`, add some up if there is a `merge`; `fork`: {"session": id, "at":
+    position}, to begin from another"""
     settings = {name: plain(value) for name, value in asked.items() if value is not None}
     chosen_here = not settings.get("id")  # at random, so that nobody else has it
     id = settings["id"] = settings.get("id") or channel.key()
@@ -199,6 +200,8 @@ def is_what_was_asked(info: SessionInfo, asked: Mapping[str, Any], fork: Mapping
         counters, settings = snapshot["counters"], {**snapshot["session"], "name": asked.get("name", info.name)}
         settings.pop("reference")  # a promotion may have moved it
         return info.observed == counters["observed"] and info.version == counters["version"] and _agree(info, settings)
+    if "merge" in asked:
+        return info.algorithm == "gaussian" and info.name == asked.get("name")
     lifted = "reference" in asked or asked.get("features") == "lift"
     algorithm = "perceptron" if lifted else "auto"
     return info.observed == 0 and _agree(info, {"algorithm": algorithm, **DEFAULTS, **asked})

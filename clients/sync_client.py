@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from time import sleep
 from collections import deque
-from collections.abc import Generator, Iterator, Callable
+from collections.abc import Generator, Iterator, Callable, Iterable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -132,6 +132,13 @@ class Sessions:
         """
         source = session.id if isinstance(session, Session) else session
         return self._open({**settings}, {"session": source} if at is None else {"session": source, "at": at})
+
+    def merge(
+        self, sessions: Iterable[str | Session], *, id: str | None = None, name: str | None = None
+    ) -> Session:
+        """A new session that has learned what several gaussian ones have. They stay as they are."""
+        sources = [each.id if isinstance(each, Session) else each for each in sessions]
+        return self._open({"merge": {"sessions": sources}, "id": id, "name": name})
 
     def _open(self, asked: dict[str, Any], fork: dict[str, Any] | None = None) -> Session:
         call = calls.open_session(self._client.channel, asked, fork)

@@ -1,4 +1,4 @@
-"""horocycle serve | restart | stream | fit | open | watch | simulate | doctor: which program each of them is."""
+"""horocycle serve | restart | stream | consume | fit | open | watch | simulate | doctor: which program each is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ COMMANDS = {
     "serve": ("service", "run the service"),
     "restart": ("service.process.cli", "replace the workers of a running service, without a failed request"),
     "stream": ("clients.commands.stream", "send a file (csv, parquet, jsonl, npy, npz) or stdin to a session"),
+    "consume": ("service.process.consume", "feed sessions from Redis Streams, every entry exactly once"),
     "fit": ("clients.commands.fit", "fit a batch classifier, and promote it"),
     "open": ("clients.commands.open", "open a session"),
     "watch": ("clients.commands.watch", "watch a session live"),

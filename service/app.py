@@ -74,7 +74,7 @@ HOT = (
     ("/predict", ("GET",), predict),
 )
 #: The fields an error speaks of; pydantic names the branches of a union too: not those
-FIELD = re.compile(r"(?!(?:body|query|int|str|float|opening|importing|forking)$)[A-Za-z_]+")
+FIELD = re.compile(r"(?!(?:body|query|int|str|float|opening|importing|forking|merging)$)[A-Za-z_]+")
 NUMBER = ("float_type", "int_type")  # what pydantic says where a number belongs
 
 

@@ -78,7 +78,7 @@ Stored = dict[int, tuple[str, bytes]]  # place of a request → the key that its
 
 
 class Replaced(Exception):
-    """A message is not the next of its producer: another connection has taken over, or one before it failed"""
+    """A message, or entries of a stream, are not the next of their producer: another has taken over, or one failed"""
 
 
 class _First:
@@ -180,6 +180,11 @@ class Ingest:
         """What is known here of a session without asking the store: its dimension, curvature and labels never change"""
         lane = self._lanes.get(sid)
         return lane.loaded.spec if lane and lane.loaded else None
+
+    def known(self, sid: str) -> Loaded | None:
+        """The session as it was last seen here: another worker may have changed it since"""
+        lane = self._lanes.get(sid)
+        return lane.loaded if lane else None
 
     @overload
     def observe(self, sid: str, request: Request) -> asyncio.Future[Answer]: ...
@@ -292,7 +297,7 @@ class Ingest:
             if before.status not in WRITABLE:
                 raise SessionReplaying(sid, before.status)
             requests, learned_ids = [request for request, _ in pending], list[str]()
-            marked = any([request.key is not None or request.numbered is not None for request in requests])
+            marked = any([r.key is not None or r.numbered is not None or r.consumed is not None for r in requests])
             if marked and (early := out_of_turn(before.producers, requests)):
                 if fresh:
                     for place in early:
@@ -311,7 +316,7 @@ class Ingest:
                 if lane.loaded is not before:
                     continue
             stored = _stored(before, requests, results) if marked else {}
-            if stored or learned_ids:
+            if marked or learned_ids:
                 producers = advanced(before.producers, requests, int(time.time()))
                 after = replace(change.after, producers=producers)
                 change = replace(change, after=after, answers=list(stored.values()), learned_ids=learned_ids)

@@ -1,4 +1,4 @@
-"""What a body of POST /sessions asks for: a snapshot to import, or a fork of another session."""
+"""What a body of POST /sessions asks for: a snapshot to import, a fork of another session, or the sum of several."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from service.api.schemas import Fit, ForkSession, ImportSession, OpenSession
+from service.api.schemas import Fit, ForkSession, ImportSession, MergeSessions, OpenSession
 from service.errors import InvalidParameter, InvalidRequest, InvalidSnapshot
 from service.sessions import snapshot
 from service.sessions.records import Kept
@@ -66,3 +66,9 @@ def forked(body: ForkSession, source: Spec) -> Spec:
     elif "reference" in given:
         del known["average"]
     return OpenSession.model_validate({**known, **given}).spec()
+
+
+def merging(body: MergeSessions, first: Spec) -> Spec:
+    """The settings of the sum: those of the first session"""
+    known = {**asked(first), "id": body.id, "name": body.name}
+    return OpenSession.model_validate(known).spec()

@@ -240,14 +240,33 @@ class ForkSession(BaseModel):
     name: Annotated[str, Field(max_length=200)] | None = None
 
 
+class MergeOf(BaseModel):
+    """Which sessions: of the same dimension, curvature and labels. Other settings are those of the first."""
+
+    model_config = ConfigDict(extra="forbid")
+    sessions: Annotated[list[Annotated[str, Field(pattern=ID)]], Field(min_length=2, max_length=100)]
+
+
+class MergeSessions(BaseModel):
+    """A new session that has learned what several gaussian ones have."""
+
+    model_config = ConfigDict(extra="forbid")
+    merge: MergeOf
+    id: Annotated[str, Field(pattern=ID)] | None = None
+    name: Annotated[str, Field(max_length=200)] | None = None
+
+
+_KINDS = {"snapshot": "importing", "fork": "forking", "merge": "merging"}
+
+
 def _opening(body: Any) -> str:
-    found = [name for name in ("snapshot", "fork") if isinstance(body, dict) and name in body]
-    return {"snapshot": "importing", "fork": "forking"}[found[0]] if found else "opening"
+    return next((kind for name, kind in _KINDS.items() if isinstance(body, dict) and name in body), "opening")
 
 
 Opening = Annotated[
     Annotated[ImportSession, Tag("importing")]
     | Annotated[ForkSession, Tag("forking")]
+    | Annotated[MergeSessions, Tag("merging")]
     | Annotated[OpenSession, Tag("opening")],
     Discriminator(_opening),
 ]

@@ -13,19 +13,22 @@ from service.api.bodies import IdempotencyKey, JsonRoute, once
 from service.api.context import context, stamp
 from service.api.formats import JSON
 from service.api.log import model_body
-from service.api.opening import forked, imported
+from service.api.opening import forked, imported, merging
 from service.api.schemas import (
     ChangeSession,
     ForkSession,
     ImportSession,
+    MergeSessions,
     Model,
     Opening,
     Session,
     SessionList,
 )
 from service.api.writing import offload
-from service.errors import OutcomeUnknown, StoreUnavailable
+from service.errors import OutcomeUnknown, SessionReplaying, StoreUnavailable
+from service.ingest import WRITABLE
 from service.sessions.changes import with_budget, with_labels, with_member, with_settings
+from service.sessions.merging import merged, require_alike
 from service.sessions.opening import first_session
 from service.sessions.records import Change, Loaded
 from service.sessions.showing import shown
@@ -39,12 +42,21 @@ stamped = [Depends(stamp)]
 @router.post("/sessions", status_code=201, response_model=Session, dependencies=stamped, summary="Open a session")
 async def open_session(body: Opening, request: Request, response: Response) -> dict[str, Any]:
     """With `snapshot`: a session exported elsewhere goes on here, under a new id; a snapshot in pieces is the body, as
-    NDJSON, with `id` and `name` in the query. With `fork`: a new session from another's log, replayed on the server."""
+    NDJSON, with `id` and `name` in the query. With `fork`: a new session from another's log, replayed on the server.
+    With `merge`: what several gaussian sessions have learned, added up."""
     here, tenant = context(request), tenant_in(request.scope)
     await require_room(here, request.scope)
     if isinstance(body, ForkSession):
         source = await here.ingest.current(inner(tenant, body.fork.session))
         loaded = await here.forker.open(source, owned(tenant, forked(body, source.spec)), body.fork.at)
+    elif isinstance(body, MergeSessions):
+        parts = [await here.ingest.current(inner(tenant, each)) for each in body.merge.sessions]
+        require_alike([each.spec for each in parts])
+        for each in parts:
+            if each.status not in WRITABLE:
+                raise SessionReplaying(each.spec.id, each.status)
+        spec = owned(tenant, merging(body, parts[0].spec))
+        loaded = await here.store.open(await run_in_threadpool(merged, spec, parts))
     elif isinstance(body, ImportSession):
         kept = await run_in_threadpool(imported, body)
         spec = owned(tenant, kept.loaded.spec)

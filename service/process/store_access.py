@@ -17,12 +17,12 @@ PATIENCE = 5.0  # seconds that the store may take to answer
 
 
 @contextmanager
-def opened_store(settings: Settings) -> Iterator[redis.Redis]:
-    """The configured store, or the private one, which may be running"""
+def opened_url(settings: Settings) -> Iterator[str]:
+    """The URL of the configured store, or of the private one, which may be running; its format is checked"""
     if settings.redis_url is not None:
         with connect(settings.redis_url, PATIENCE) as client:
             require_format(client, "the store at REDIS_URL")
-            yield client
+        yield settings.redis_url
         return
     server = EmbeddedServer(settings.data)
     try:
@@ -33,9 +33,16 @@ def opened_store(settings: Settings) -> Iterator[redis.Redis]:
     try:
         with connect(url, PATIENCE) as client:
             require_format(client, f"the data folder {settings.data}")
-            yield client
+        yield url
     finally:
         server.stop()
+
+
+@contextmanager
+def opened_store(settings: Settings) -> Iterator[redis.Redis]:
+    """A client of it"""
+    with opened_url(settings) as url, connect(url, PATIENCE) as client:
+        yield client
 
 
 def _folder(data: Path) -> Path:

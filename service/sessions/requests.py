@@ -29,6 +29,14 @@ class Numbered(NamedTuple):
         return message_key(self.producer, self.seq)
 
 
+class Consumed(NamedTuple):
+    """Entries of a stream elsewhere (service/consume): all of it that is for this session, from one id to another"""
+
+    producer: str
+    after: int  # how far the session has come with it: else these are not the next, and are not applied
+    last: int  # how far it has come with these
+
+
 def message_key(producer: str, seq: int) -> str:
     """Under which its reply is kept, among those of idempotency keys; no HTTP header has a zero byte"""
     return f"\0{producer} {seq}"
@@ -48,6 +56,7 @@ class Request:
     late: Indices | None = None  # the late labels
     fates: bytes = b""  # what became of each id, a letter each: A accepted, U unknown, E expired, L learned before
     numbered: Numbered | None = None  # a message of a stream
+    consumed: Consumed | None = None  # entries of a stream elsewhere
     refused: HorocycleError | None = None  # a message that is not understood; its number is used up all the same
 
 

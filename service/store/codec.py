@@ -8,7 +8,7 @@ The state, a hash:
     c<i>                    row i of the confusion matrix
     learner, learner_at     the encoded learner, and the log entry behind which it stands
     checkpoints             ids of the entries that carry one
-    producer:<name>         "seq connection used": how far a producer of numbered messages has come
+    producer:<name>         "seq connection used": how far a producer of messages, or a stream, has come
     answers, recent, blocks kept by lua/commit.lua
     check                   "revision entries answers/recent" again: what Lua counts with, written twice
 

@@ -104,6 +104,11 @@ def quota_key(id: str) -> str:
     return f"hc:2:{{quota:{id}}}"
 
 
+def consumed_key(name: str) -> str:
+    """How far a stream elsewhere was consumed by all sessions (service/consume); each session knows better"""
+    return f"hc:2:consumed:{name}"
+
+
 def epoch_key() -> str:
     return "hc:2:{epoch}:number"
 

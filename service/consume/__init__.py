@@ -1,0 +1,1 @@
+"""Sessions fed from Redis Streams: `horocycle consume`."""
