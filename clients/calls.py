@@ -118,6 +118,7 @@ class Recipe(TypedDict, total=False):
     features: str  # hemisphere, hyperboloid, tangent, lift
     reference: Any  # session, hull, closest, lorentz, cv, a point, or one a class
     probabilities: bool
+    data: str  # files that the service reads itself, for administrators
 
 
 #: What the service takes for a setting that is left out.

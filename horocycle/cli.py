@@ -49,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"horocycle: there is no command {command!r}; known are {', '.join(COMMANDS)}\n")
         return 2
     module = COMMANDS[command][0]
+    if command == "fit" and rest and rest[0].startswith("-") and any(each.startswith("--data") for each in rest):
+        module = "service.fits.command"  # no session: the files are fitted here
     if missing := lacking(module.partition(".")[0]):
         sys.stderr.write(f"horocycle {command}: {', '.join(missing)} is not installed; {_remedy(module)}\n")
         return 1

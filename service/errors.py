@@ -69,6 +69,17 @@ class HorocycleError(Exception):
         self.detail = detail
         self.members = members
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it is, also from another process: to call the class anew would need what each was made of"""
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[HorocycleError], args: tuple[Any, ...], state: dict[str, Any]) -> HorocycleError:
+    found = kind.__new__(kind)
+    found.args = args
+    found.__dict__.update(state)
+    return found
+
 
 class InvalidInput(HorocycleError):
     """Something the caller sent cannot be taken; nothing was changed."""

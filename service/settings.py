@@ -62,6 +62,12 @@ class Settings(BaseModel):
     fit_points: int = Field(default=1_000_000, ge=2, description="points a fit may have")
     fit_seconds: float = Field(default=600.0, gt=0, description="seconds a fit may take")
     fit_memory: int = Field(default=4 << 30, ge=256 << 20, description="bytes of address space a fit may have")
+    fit_data: Listed = Field(
+        default=(), description="folders and URLs below which an administrator's fit may read files; none: nowhere"
+    )
+    fit_scheduler: str | None = Field(
+        default=None, description="address of the Dask scheduler that reads them; None: the fit's own process does"
+    )
     demo: bool = Field(default=True, description="let the page start a demo stream on the server")
     connections: int = Field(
         default=4096, ge=1, description="connections of one worker; beyond, the one idle for longest gives way"

@@ -160,7 +160,7 @@ def test_a_hard_margin_of_inseparable_points_is_refused_with_a_witness(features:
 
 def test_where_the_gap_is_not_reached_there_is_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     X, indices = two_classes()
-    monkeypatch.setattr(svm, "fit", partial(svm.fit, max_iterations=1))
+    monkeypatch.setattr(svm, "solve", partial(svm.solve, max_iterations=1))
     with pytest.raises(NotConverged, match="1 iterations"):
         fitted(Recipe(margin="hard", reference=[P2.tolist()]), X, indices)
 

@@ -286,6 +286,12 @@ def test_a_point_on_a_line_can_be_the_reference_of_an_upload(still: httpx.Client
 # ------------------------------------------------------------------------------------------ list, look, cancel, forget
 
 
+def test_no_files_are_read_unless_a_place_is_named(still: httpx.Client) -> None:
+    sid = opened(still, *two(5))
+    assert "fit_data" in require_problem(ask(still, sid, data="/etc/passwd"), 422, "invalid-parameter")["detail"]
+    assert still.get(f"/sessions/{sid}/fits").json() == {"fits": []}
+
+
 def test_fits_are_listed_looked_at_and_cancelled(still: httpx.Client, idle: Running) -> None:
     sid = opened(still, *two(5))
     assert still.get(f"/sessions/{sid}/fits").json() == {"fits": []}

@@ -20,6 +20,8 @@ from threadpoolctl import threadpool_limits
 from service import geometry
 from service.batch import interior_point, linear_systems, svm
 from service.batch.duality import Best, Problem, Run
+from service.batch.passes import Block, held
+from service.batch.svm_sums import Multipliers
 from service.errors import (
     DimensionMismatch,
     EmptyBatch,
@@ -151,14 +153,16 @@ def test_rows_left_out_wrongly_come_in(kind: str) -> None:
     """The working set grows from the few rows that a w of the wrong sign calls near, with most others misjudged"""
     F, y = problem(np.random.default_rng(3), 2000, 2, kind)
     c = np.ones(len(y))
-    rows = Problem(F, y.astype(float), c, np.linalg.norm(F, axis=1), kind, np.arange(len(y)))
-    best = Best(rows, 1e-6, Run(1e-6, 1000, lambda _: None))
+    block = Block(F, y.astype(float), c, np.linalg.norm(F, axis=1), np.arange(len(y)))
+    passes, rows = held(block), Problem.of(block, kind)
+    best = Best(passes, kind, 1e-6, Run(1e-6, 1000, lambda _: None))
     best.h = 1e-3
     rough = fit(F, y, kind, gap=0.5).w
-    best.offer(rough, rows.slack(rough), np.zeros(len(y)))
-    interior_point.near_the_margin(best, -5 * rough, rows.slack(-5 * rough))
+    best.take(*rows.primal(rough, rows.slack(rough)), 0.0, Multipliers(kind))
+    interior_point.near_the_margin(best, -5 * rough)
     assert best.certify()
-    assert_certified(svm.Fit(best.w, best.lam, best.primal, best.dual, best.run.steps), F, y, c, kind)
+    lam = np.concatenate([best.lam.on(chunk) for chunk in passes.parts[0].chunks(passes.rows)])
+    assert_certified(svm.Fit(best.w, lam, best.primal, best.dual, best.run.steps), F, y, c, kind)
 
 
 def test_many_copies_of_few_points() -> None:

@@ -15,12 +15,15 @@ from clients.files import Choice, read
 EXAMPLES = """  horocycle fit demo                              an SVM for the points that the session keeps
   horocycle fit demo --kind softmax --promote     and go on learning from it
   horocycle fit demo --file cells.npz             for a file of its own
+  horocycle fit demo --data '/srv/points/*.npy'   for files that the service reads itself
+  horocycle fit --data points.npy --workers 2     without a service, for files of any size: fit --data X --help
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     found = parser("fit", "Fit a batch classifier, wait for it, and print what it came to.", EXAMPLES)
     found.add_argument("session")
+    found.add_argument("--data", help="fit these files: a path or URL as the service sees it; for administrators")
     found.add_argument("--file", help="fit these points, not the retained ones")
     found.add_argument("--label", help="the column that holds the label")
     found.add_argument("--kind", choices=("svm", "softmax"))
@@ -36,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _fit(client: Client, given: argparse.Namespace) -> int:
     session = client.sessions.get(given.session)
-    names = ("kind", "margin", "loss", "features", "reference", "C")
+    names = ("kind", "margin", "loss", "features", "reference", "C", "data")
     asked: Any = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     recipe: Recipe = asked
     if given.file is None:

@@ -17,12 +17,15 @@ from service.api.context import Context, context, stamp
 from service.api.formats import JSON, NPY, RAW, READING, load_json, media_type, read_labelled, reading
 from service.api.schemas import Fit, FitList, FitRequest, Promote, Promoted
 from service.batch.classifier import Classifier
-from service.errors import InvalidRequest, MalformedBody, UnknownField, outer
+from service.errors import InvalidParameter, InvalidRequest, MalformedBody, ScopeMissing, UnknownField, outer
+from service.fits.roots import require_allowed
 from service.sessions import recipes, rows
 from service.sessions.changes import with_promotion
 from service.sessions.promotion import agreement, begun
 from service.sessions.records import Change, Loaded
 from service.sessions.showing import shown
+from service.sessions.tenants import DEFAULT
+from service.settings import LOOPBACK
 from service.store.fit_queue import name_of
 
 router = APIRouter(tags=["fits"], dependencies=[Depends(stamp)])
@@ -43,8 +46,8 @@ async def ask(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> dict[str, Any]:
-    """On the retained points, or on a body of labelled rows (npy, or raw float64). The fields come as JSON, or, where
-    the body is empty or holds points, as query parameters. A job: look at it until it is done, then
+    """On the retained points, on a body of labelled rows (npy, or raw float64), or on files (`data`). The fields come
+    as JSON, or, where the body is empty or holds points, as query parameters. A job: look at it until it is done, then
     `predict?model={fit}`."""
     here, key = context(request), key_of(request.headers)
     body, given = await request.body(), request.headers.get("content-type")
@@ -55,22 +58,44 @@ async def ask(
     how = reading({name: value for name, value in request.query_params.items() if name in READING})
     if told and (beside := next(iter(request.query_params), None)):
         raise InvalidRequest("fields come in a JSON body or in the query, not in both", parameter=beside)
-    fields = recipes.resolved(_asked(load_json(body) if told else _query(request)).model_dump(), loaded)
+    asked = _asked(load_json(body) if told else _query(request))
+    fields = recipes.resolved(asked.model_dump(), loaded)
     own = b"" if kind == JSON else body
-    fit, mark = name_of(key), await asyncio.to_thread(_fingerprint, fields, f"{how}{kind}", own)
+    if asked.data is not None:
+        _require_files(request, asked.data, kind)
+    named = fields if asked.data is None else {**fields, "data": asked.data}
+    fit, mark = name_of(key), await asyncio.to_thread(_fingerprint, named, f"{how}{kind}", own)
     response.headers["Location"] = f"/sessions/{outer(id)}/fits/{fit}"
     if key is not None and await here.fits.known(id, fit, mark):
         response.headers["Idempotency-Replayed"] = "true"
         return await here.fits.look(id, fit)
-    points = (
-        await here.log.retained(loaded)
-        if kind == JSON
-        else await asyncio.to_thread(read_labelled, body, kind, spec, how)
-    )
-    job = recipes.job(fields, loaded, points, here.settings.fit_points)
-    if not await here.fits.submit(id, fit, mark, job, rows.pack(points), ttl=spec.ttl_seconds or 0):
+    if asked.data is not None:
+        job, packed = recipes.job_on_files(fields, loaded, asked.data), b""
+    else:
+        points = await _points(here, loaded, body, kind, how)
+        job, packed = recipes.job(fields, loaded, points, here.settings.fit_points), rows.pack(points)
+    if not await here.fits.submit(id, fit, mark, job, packed, ttl=spec.ttl_seconds or 0):
         response.headers["Idempotency-Replayed"] = "true"
     return await here.fits.look(id, fit)
+
+
+async def _points(here: Context, loaded: Loaded, body: bytes, kind: str, how: Any) -> rows.Batch:
+    """The retained ones, or those of the body"""
+    if kind == JSON:
+        return await here.log.retained(loaded)
+    return await asyncio.to_thread(read_labelled, body, kind, loaded.spec, how)
+
+
+def _require_files(request: Request, url: str, kind: str) -> None:
+    """That whoever asks is an administrator of this service, and the files are where fits may read"""
+    settings, key = context(request).settings, request.scope.get("key")
+    if kind != JSON:
+        raise InvalidRequest("data names files: a body of points beside it has no place", parameter="data")
+    if key is not None and key.tenant != DEFAULT:
+        raise ScopeMissing(f"admin, of the tenant {DEFAULT}")
+    if key is None and settings.host not in LOOPBACK:
+        raise InvalidParameter("data", url, "left out: without API keys that is for loopback alone")
+    require_allowed(url, settings.fit_data)
 
 
 @router.get("/sessions/{id}/fits", response_model=FitList, summary="List the fits of a session, newest first")

@@ -602,6 +602,11 @@ class FitRequest(BaseModel):
         "or one point a class",
     )
     probabilities: Annotated[bool, Field(strict=True)] = True
+    data: Annotated[str, Field(max_length=2000)] | None = Field(
+        None,
+        description="administrators: npy or parquet files to fit, by path or URL, * in its last part; below a place "
+        "that the setting fit_data names. Their labels are the session's",
+    )
 
 
 class Gap(BaseModel):

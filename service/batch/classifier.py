@@ -15,20 +15,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from service.batch import calibration, hemisphere_softmax, softmax, svm
 from service.batch import reference_point as reference
+from service.batch.passes import Chunk, Seen
+from service.batch.points import Indices, InMemory, Points, View
 from service.errors import EmptyClass, InvalidParameter, StateCorrupt, TooManyPoints
 from service.geometry import Array, hemisphere, signed_distance, to_hyperboloid
 
-Indices = NDArray[np.int64]
 Progress = Callable[[float], None]
 
 
@@ -159,26 +159,26 @@ def require(recipe: Recipe, labels: tuple[str | int, ...], indices: Indices, lim
 
 def fit(recipe: Recipe, X: Array, indices: Indices, K: int, c: float, progress: Progress) -> tuple[Classifier, Any]:
     """The classifier, and what is to be told of it"""
+    return fit_points(recipe, InMemory(X, indices, K), c, progress)
+
+
+def fit_points(recipe: Recipe, points: Points, c: float, progress: Progress) -> tuple[Classifier, Any]:
+    """The same for points that may be anywhere"""
     if recipe.kind == "softmax":
-        return _softmax(recipe, X, indices, K, c, progress)
-    signs = [np.where(indices == k, 1, -1) for k in ([1] if K == 2 else range(K))]
-    learned = _references(recipe, X, indices, K, c)
-    references = np.array([each.p for each in learned]).reshape(len(learned), X.shape[1])
-    fits, decisions = [], np.empty((len(signs), len(X)))
-    for i, y in enumerate(signs):
+        return _softmax(recipe, points, c, progress)
+    classes = [1] if points.K == 2 else list(range(points.K))
+    learned = _references(recipe, points, c)
+    references = np.array([each.p for each in learned]).reshape(len(learned), points.d)
+    fits, platt, support = [], [], []
+    for i, k in enumerate(classes):
         p = references[min(i, len(references) - 1)] if len(references) else None
-        F = svm.features(X, p, recipe.features, c=c)
-        fitted = svm.fit(
-            F,
-            y,
-            margin=recipe.margin,
-            loss=recipe.loss,
-            C=recipe.C,
-            progress=partial(_part, progress, i, len(signs)),
-        )
-        decisions[i] = F @ fitted.w
-        fits.append(fitted)
-    platt = [calibration.fit(f, y) for f, y in zip(decisions, signs, strict=True)] if recipe.probabilities else []
+        passes = points.passes(View(recipe.features, c, p, positive=k, C=recipe.C))
+        part = partial(_part, progress, i, len(classes))
+        found = svm.solve(passes, margin=recipe.margin, loss=recipe.loss, progress=part)
+        fits.append(found)
+        support.append(svm.support(found))
+        if recipe.probabilities:
+            platt.append(calibration.solve(passes, found.w))
     classifier = Classifier(
         "svm",
         recipe.features,
@@ -186,13 +186,13 @@ def fit(recipe: Recipe, X: Array, indices: Indices, K: int, c: float, progress: 
         references,
         np.array([each.w for each in fits]),
         np.array([(each.a, each.b) for each in platt]).reshape(len(platt), 2),
-        points=len(X),
+        points=points.n,
     )
     return classifier, {
-        **_told(classifier, X, indices),
+        **_told(classifier, points, c),
         "certificate": _certificate([(each.primal, each.dual) for each in fits]),
-        "support_vectors": [len(each.support) for each in fits],
-        "iterations": sum(each.iterations for each in fits),
+        "support_vectors": support,
+        "iterations": sum(each.run.steps for each in fits),
         "stopped": ["gap"],
         "reference_methods": [{"method": each.method, **each.report} for each in learned],
     }
@@ -202,24 +202,23 @@ def _part(progress: Progress, i: int, of: int, done: float) -> None:
     progress((i + done) / of)
 
 
-def _softmax(
-    recipe: Recipe, X: Array, indices: Indices, K: int, c: float, progress: Progress
-) -> tuple[Classifier, Any]:
-    F = plain_features("softmax", recipe.features, X, c)
-    fitted = softmax.fit(F, indices, classes=K, C=recipe.C, progress=progress)
-    W = fitted.W[1:] - fitted.W[:1] if K == 2 else fitted.W
+def _softmax(recipe: Recipe, points: Points, c: float, progress: Progress) -> tuple[Classifier, Any]:
+    passes = points.passes(View(recipe.features, c, softmax=True, C=recipe.C))
+    fitted = softmax.solve(passes, points.K, progress=progress)
+    W = fitted.W[1:] - fitted.W[:1] if points.K == 2 else fitted.W
+    on_phi = recipe.features == "hemisphere"
     classifier = Classifier(
         "softmax",
         recipe.features,
         c,
-        references=np.empty((0, X.shape[1])),
+        references=np.empty((0, points.d)),
         weights=W,
         platt=np.empty((0, 2)),
-        points=len(X),
-        curvature=hemisphere_softmax.curvature(fitted.W, F if recipe.features == "hemisphere" else F[:0]),
+        points=points.n,
+        curvature=hemisphere_softmax.curvature(passes, fitted.W) if on_phi else np.zeros((0, 0, 0)),
     )
     return classifier, {
-        **_told(classifier, X, indices),
+        **_told(classifier, points, c),
         "certificate": _certificate([(fitted.primal, fitted.dual)]),
         "support_vectors": None,
         "iterations": fitted.iterations,
@@ -228,22 +227,34 @@ def _softmax(
     }
 
 
-def _references(recipe: Recipe, X: Array, indices: Indices, K: int, c: float) -> list[reference.Learned]:
+def _references(recipe: Recipe, points: Points, c: float) -> list[reference.Learned]:
+    """Given, or learned: from some of the points, where they are too many, and then that is told"""
     if recipe.features in PLAIN:
         return []
     if isinstance(recipe.reference, list):
         return [reference.Learned(np.array(p), "given") for p in recipe.reference]
-    if K == 2:
-        return [reference.learn(X, np.where(indices == 1, 1, -1), recipe.reference, c=c)]
-    return reference.learn_each(X, indices, K, recipe.reference, c=c)
+    X, indices = points.some()
+    if points.K == 2:
+        learned = [reference.learn(X, np.where(indices == 1, 1, -1), recipe.reference, c=c)]
+    else:
+        learned = reference.learn_each(X, indices, points.K, recipe.reference, c=c)
+    if len(X) == points.n:
+        return learned
+    return [replace(each, report={**each.report, "sampled": len(X)}) for each in learned]
 
 
-def _told(classifier: Classifier, X: Array, indices: Indices) -> dict[str, Any]:
+def _told(classifier: Classifier, points: Points, c: float) -> dict[str, Any]:
+    [[right]] = points.passes(View(curvature=c))(_right, classifier).totals()
     return {
-        "points": len(X),
-        "training_accuracy": float((classifier.decide(X) == indices).mean()),
+        "points": points.n,
+        "training_accuracy": float(right) / points.n,
         "references": classifier.references.tolist() or None,
     }
+
+
+def _right(chunk: Chunk, classifier: Classifier) -> Seen:
+    """How many points are of the class that is decided for"""
+    return Seen((np.array([np.count_nonzero(classifier.decide(chunk.F) == chunk.y)]),))
 
 
 def _certificate(values: list[tuple[float, float]]) -> dict[str, Any]:

@@ -16,19 +16,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from service.batch.convex import EPS, Progress
+from service.batch.passes import Block, Passes, Rows
+from service.batch.svm_sums import (
+    BLOCK,
+    Bound,
+    Multipliers,
+    explicit,
+    loss_bound,
+    margin_bound,
+    multiplier_sums,
+)
 from service.geometry import Array
 
-Rows = NDArray[np.int64]
-Real = NDArray[Any]  # float64 or longdouble
-
-#: Rows that are summed at a time: k in the bound on Σλb
-BLOCK = 512
 #: NumPy's sums of positive numbers are good to fewer eps than this: it adds halves of halves
 SUM = 64
 #: The share of the gap asked for that rounding may take before longer floats are used
@@ -39,7 +42,7 @@ TRIES = 8
 
 @dataclass(frozen=True)
 class Problem:
-    """The rows, and which of the three it is: "hinge", "squared_hinge" or "hard" (where c only weighs the sample)"""
+    """Rows in memory, and which of the three it is: "hinge", "squared_hinge" or "hard" (c only weighs the sample)"""
 
     F: Array
     y: Array
@@ -51,10 +54,9 @@ class Problem:
     def __len__(self) -> int:
         return len(self.y)
 
-    def rows(self, rows: Rows, scale: float = 1.0) -> Problem:
-        return Problem(
-            self.F[rows], self.y[rows], self.c[rows] * scale, self.lengths[rows], self.kind, self.index[rows]
-        )
+    @classmethod
+    def of(cls, block: Block, kind: str) -> Problem:
+        return cls(block.F, block.y, block.c, block.lengths, kind, block.index)
 
     def scaled(self, s: float) -> Problem:
         """For w/s in the place of w: rows s·f, c/s², and P/s² in the end; exact where s is a power of two"""
@@ -81,52 +83,49 @@ class Problem:
         return float(self.c @ (t if self.kind == "hinge" else t * t))
 
     def primal(self, w: Array, t: Array) -> tuple[float, Array]:
-        """P(w), and w, which a hard margin scales until it just holds"""
-        if self.kind != "hard":
-            return float(w @ w) / 2 + self.loss(t), w
-        least = 1 - float(t.max())
-        return (float(w @ w) / 2 / (least * least), w / least) if least > 0 else (math.inf, w)
+        return primal_value(self.kind, w, self.loss(t), float(t.max()))
 
     def dual(self, lam: Array) -> tuple[float, Array]:
         """D(λ), and λ, scaled to its best where that keeps it feasible"""
         v, total = self.combine(lam), float(lam.sum())
-        curvature = float(v @ v)
-        if self.kind == "squared_hinge":
-            curvature += float(lam @ (lam / self.c)) / 2
-        if self.kind == "hinge" or curvature == 0:
-            return total - curvature / 2, lam
-        return total * (total / curvature) / 2, lam * (total / curvature)
+        curved = float(lam @ (lam / self.c)) / 2 if self.kind == "squared_hinge" else 0.0
+        D, scale = dual_value(self.kind, total, float(v @ v) + curved)
+        return D, lam * scale
 
     def guess(self, w: Array) -> float:
-        """A typical λ_i: Σλ_i = ‖w‖² at a hard margin, and it needs d + 1 rows"""
-        return max(float(w @ w), 1 / float(np.square(self.lengths).mean())) / min(len(self), len(w) + 1)
+        return typical_multiplier(w, len(self), float(np.square(self.lengths).mean()))
+
+
+def typical_multiplier(w: Array, n: int, square: float) -> float:
+    """A typical λ_i: Σλ_i = ‖w‖² at a hard margin, and it needs d + 1 rows; `square` the mean of ‖f_i‖²"""
+    return max(float(w @ w), 1 / square) / min(n, len(w) + 1)
+
+
+def dual_value(kind: str, total: float, curvature: float) -> tuple[float, float]:
+    """D(xλ), and the x that is best where it keeps λ feasible, from Σλ and ‖Σλb‖² (+ Σλ²/2c, squared hinge)"""
+    if kind == "hinge" or curvature == 0:
+        return total - curvature / 2, 1.0
+    return total * (total / curvature) / 2, total / curvature
 
 
 # ---------------------------------------------------------------------------------- bounds that rounding cannot break
 
 
-def upper(problem: Problem, w: Array, tolerance: float) -> tuple[float, Array]:
+def upper(passes: Passes, kind: str, w: Array, tolerance: float) -> tuple[float, Array]:
     """(P, w) with P ≥ P(w); a hard margin's w is scaled until every ⟨w,b_i⟩ ≥ 1 for certain (P = ∞: it cannot be)"""
-    if problem.kind == "hard":
-        return _upper_hard(problem, w)
-    hinge, c = problem.kind == "hinge", problem.c
-    for kind, each in ((np.float64, False), (np.float64, True), (np.longdouble, True)):
-        t, known = _slack_bounds(problem, w, kind, problem.lengths if each else problem.lengths.max())
-        t += known
-        np.maximum(t, 0, out=t)
-        per_row = c * t
-        loss = float((per_row if hinge else per_row * t).sum()) * (1 + SUM * EPS)
-        P = _squares(w) / 2 + loss
-        unsure = 2 * (c * known * (t > 0)) if hinge else 4 * per_row * known
-        if float(unsure.sum()) <= tolerance * P:
+    if kind == "hard":
+        return _upper_hard(passes, w)
+    for long in (False, True):
+        loss, unsure = passes(loss_bound, Bound(kind, w, long=long)).totals()[0]
+        P = _squares(w) / 2 + float(loss) * (1 + SUM * EPS)
+        if float(unsure) <= tolerance * P:
             break
     return P * (1 + 4 * EPS), w
 
 
-def _upper_hard(problem: Problem, w: Array) -> tuple[float, Array]:
+def _upper_hard(passes: Passes, w: Array) -> tuple[float, Array]:
     for _ in range(TRIES):
-        t, known = _slack_bounds(problem, w, np.longdouble, problem.lengths)
-        short = float((t + known).max())
+        [short] = passes(margin_bound, Bound("hard", w, long=True)).most
         if short <= 0:
             return _squares(w) / 2 * (1 + 4 * EPS), w
         if not short < 1:
@@ -135,18 +134,15 @@ def _upper_hard(problem: Problem, w: Array) -> tuple[float, Array]:
     return math.inf, w
 
 
-def lower(problem: Problem, lam: Array, tolerance: float) -> float:
+def lower(passes: Passes, lam: Multipliers, tolerance: float) -> float:
     """A D ≤ D(λ), for a λ in its box"""
-    if 4 * np.count_nonzero(lam) < len(problem):
-        problem, lam = problem.rows(rows := np.flatnonzero(lam)), lam[rows]
-    total, curved = float(lam.sum()), 0.0
-    if problem.kind == "squared_hinge":
-        curved = float((lam * (lam / problem.c)).sum()) / 4
-    weights = float((lam * problem.lengths).sum()) * (1 + SUM * EPS)
-    for kind in (np.float64, np.longdouble):
-        v = _combined(problem, lam, kind)
-        known = (min(BLOCK, len(lam)) + 4) * float(np.finfo(kind).eps) * weights
-        length = float(np.sqrt(v @ v)) * (1 + 4 * EPS)
+    for long in (False, True):
+        floats = np.longdouble if long else np.float64
+        numbers, high, low = passes(multiplier_sums, Bound(lam.kind, lam=lam, long=long)).totals()
+        total, curved, weights = (float(each) for each in numbers[:3])
+        many = min(BLOCK, len(passes)) + 6
+        known = (many * float(np.finfo(floats).eps) + 8 * EPS**2) * weights * (1 + SUM * EPS)
+        length = float(np.sqrt(np.square(high.astype(np.longdouble) + low).sum())) * (1 + 4 * EPS)
         D = total - curved - length * length / 2 - known * (length + known)
         if 2 * known * (length + known) <= tolerance * D:
             break
@@ -173,33 +169,16 @@ def multiple(problem: Problem, w: Array, t: Array) -> Array:
     return w * (s if i == 0 else max(s, float(at[i - 1])))
 
 
-def _slack_bounds(problem: Problem, w: Array, kind: Any, lengths: Any) -> tuple[Real, Any]:
-    """t = 1 − ⟨w,b⟩, and how far each may be off, or the longest"""
-    F, d = problem.F, len(w)
-    eps = float(np.finfo(kind).eps)
-    if kind is np.float64:
-        product: Real = F @ w
-    else:
-        product = np.concatenate([F[i : i + 4096].astype(kind) @ w.astype(kind) for i in range(0, len(F), 4096)])
-    known = (d + 4) * eps * (1 + (1 + 4 * d * EPS) * float(np.sqrt(w @ w)) * lengths)
-    return np.asarray(1 - problem.y * product), known
-
-
-def _combined(problem: Problem, lam: Array, kind: Any) -> Real:
-    """Σλb, a BLOCK of rows at a time, and the blocks in the longest floats"""
-    weights, d = problem.y * lam, problem.F.shape[1]
-    v = np.zeros(d, dtype=np.longdouble)
-    whole = len(lam) // BLOCK * BLOCK
-    for start in range(0, whole, 64 * BLOCK):
-        part = slice(start, min(start + 64 * BLOCK, whole))
-        F, part_weights = problem.F[part].astype(kind, copy=False), weights[part].astype(kind, copy=False)
-        blocks = np.matmul(part_weights.reshape(-1, 1, BLOCK), F.reshape(-1, BLOCK, d))
-        v += blocks.sum(axis=(0, 1), dtype=np.longdouble)
-    return np.asarray(v + weights[whole:].astype(kind) @ problem.F[whole:].astype(kind))
-
-
 def _squares(w: Array) -> float:
     return float(np.square(w.astype(np.longdouble)).sum())
+
+
+def primal_value(kind: str, w: Array, loss: float, most: float) -> tuple[float, Array]:
+    """P(w), and w, which a hard margin scales until it just holds; from Σcℓ and max t"""
+    if kind != "hard":
+        return float(w @ w) / 2 + loss, w
+    least = 1 - most
+    return (float(w @ w) / 2 / (least * least), w / least) if least > 0 else (math.inf, w)
 
 
 # ---------------------------------------------------------------------------------- the best of a run
@@ -227,22 +206,23 @@ class Run:
 class Best:
     """The lowest P and the highest D met, each with what reached it: any w and any feasible λ make a certificate."""
 
-    def __init__(self, problem: Problem, gap: float, run: Run) -> None:
-        self.problem, self.gap, self.run = problem, gap, run
-        self.primal, self.w = math.inf, np.zeros(problem.F.shape[1])
-        self.dual, self.lam = 0.0, np.zeros(len(problem))
+    def __init__(self, passes: Passes, kind: str, gap: float, run: Run) -> None:
+        self.passes, self.kind, self.gap, self.run = passes, kind, gap, run
+        self.primal, self.w = math.inf, np.zeros(passes.d)
+        self.dual, self.lam = 0.0, Multipliers(kind)
         self.h = math.inf  # of the last smooth hinge
 
-    def offer(self, w: Array, t: Array, lam: Array) -> bool:
-        """Whether the gap is reached, but for rounding"""
-        return self.take(*self.problem.primal(w, t), *self.problem.dual(lam))
+    def offer(self, w: Array, loss: float, most: float, lam: Multipliers, total: float, curvature: float) -> bool:
+        """Whether the gap is reached, but for rounding; Σcℓ and max t of w, what dual_value asks for of λ"""
+        D, scale = dual_value(self.kind, total, curvature)
+        return self.take(*primal_value(self.kind, w, loss, most), D, lam.times(scale))
 
-    def offer_bounds(self, w: Array, lam: Array) -> bool:
+    def offer_bounds(self, w: Array, lam: Multipliers | Array) -> bool:
         """Whether the gap is reached for certain"""
         tolerance = SHARE * self.gap
-        P, w = upper(self.problem, w, tolerance)
-        lam = np.minimum(lam, self.problem.box)
-        return self.take(P, w, lower(self.problem, lam, tolerance), lam)
+        P, w = upper(self.passes, self.kind, w, tolerance)
+        lam = lam if isinstance(lam, Multipliers) else explicit(self.kind, lam)
+        return self.take(P, w, lower(self.passes, lam, tolerance), lam)
 
     def certify(self) -> bool:
         """The same for the best so far: from here on `primal` and `dual` are bounds"""
@@ -250,7 +230,7 @@ class Best:
         self.primal, self.dual = math.inf, -math.inf
         return self.offer_bounds(w, lam)
 
-    def take(self, primal: float, w: Array, dual: float, lam: Array) -> bool:
+    def take(self, primal: float, w: Array, dual: float, lam: Multipliers) -> bool:
         """Keep what is better; whether the gap is reached"""
         if primal < self.primal:
             self.primal, self.w = primal, w

@@ -9,16 +9,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from service.batch import softmax
+from service.batch import softmax, softmax_sums
+from service.batch.passes import Passes
 from service.geometry import Array, hemisphere, require_ball
 
 #: The first refit, and what stands for a point of a class that has not come yet.
 FIRST, ABSENT = 25, 1e-3
 C = 1000.0
-#: What a point adds to a class's curvature at least, and the most numbers of full matrices: an online softmax' own.
-FLOOR, FULL = 1e-3, 2**18
-#: Rows of F that are multiplied at a time.
-BLOCK = 100_000
+#: The most numbers of full matrices: an online softmax' own.
+FULL = 2**18
 
 
 def due(t: int) -> bool:
@@ -37,17 +36,9 @@ def fit(X: ArrayLike, y: ArrayLike, classes: int, *, c: float = 1.0) -> Array | 
     return softmax.fit(F, np.concatenate([labels, absent]), classes=classes, C=C, sample_weight=weight).W
 
 
-def curvature(W: Array, F: Array) -> Array:
+def curvature(passes: Passes, W: Array) -> Array:
     """Σ max(e_k(1−e_k), FLOOR) φφᵀ of each class k, e = softmax(Wφ), K×D×D; where that is too much its diagonals, K×1×D
 
     What the points of a fit would have left in an online softmax' A_k, beside its ridge.
     """
-    K, D = W.shape
-    full = K * D * D <= FULL
-    total = np.zeros((K, D if full else 1, D))
-    for at in range(0, len(F), BLOCK):
-        rows = F[at : at + BLOCK]
-        e = softmax.probabilities(W, rows)
-        for k, g in enumerate(np.maximum(e * (1 - e), FLOOR).T):
-            total[k] += (g[:, None] * rows).T @ rows if full else g @ rows**2
-    return total
+    return passes(softmax_sums.curvature, softmax_sums.At(W, hessian=W.size * W.shape[1] <= FULL)).totals()[0]

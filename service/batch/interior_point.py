@@ -21,10 +21,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from service.batch import linear_systems
+from service.batch import linear_systems, svm_sums
 from service.batch.convex import EPS
 from service.batch.duality import Best, Problem, Run, multiple
+from service.batch.passes import Picked, Places, Visit, joined
 from service.batch.separability import refute
+from service.batch.svm_sums import STEP, Multipliers, Near
 from service.geometry import Array
 
 #: Steps on one set of rows, from one start
@@ -167,25 +169,52 @@ class _System:
 # ---------------------------------------------------------------------------------- the rows that matter
 
 
-def near_the_margin(best: Best, w: Array, t: Array) -> None:
+def near_the_margin(best: Best, w: Array) -> None:
     """The rows near the margin by `_solved`, the others as they were; then those left out wrongly come in"""
-    problem, hinge = best.problem, best.problem.kind == "hinge"
-    n, d = problem.F.shape
-    k = min(n, 3 * d + 200)
-    near = np.abs(t) <= 2 * best.h if hinge else t >= np.partition(t, n - k)[n - k]
-    near |= (best.lam > 0) & (best.lam < problem.box)
+    passes, kind = best.passes, best.kind
+    limit, hinge = passes.limit(), kind == "hinge"
+    if hinge:
+        near = _picked(best, svm_sums.around, Near(kind, w, width=2 * best.h, limit=limit, lam=best.lam))
+    else:
+        near = _picked(best, svm_sums.foremost, Near(kind, w, limit=min(limit, 3 * passes.d + 200)))
+        near = _union(near, _picked(best, svm_sums.holding, Near(kind, w, limit=limit, lam=best.lam)))
     while not best.run.over:
-        beyond = ~near & (t > 0) & hinge
-        lam, before = np.where(beyond, problem.c, 0), best.primal
-        rows = np.flatnonzero(near)
-        w, lam[rows] = _solved(problem.rows(rows), problem.combine(lam), w, best.gap * best.primal / 2, best.run)
-        t = problem.slack(w)
-        if best.offer(w, t, lam):
+        places, before = Places(near.places), best.primal
+        known, g, others = Problem.of(near.block, kind), np.zeros(passes.d), 0.0
+        if hinge:
+            g, [others] = passes(svm_sums.beyond, Near(kind, w, places=places)).totals()
+        new, lam = _solved(known, g, w, best.gap * best.primal / 2, best.run)
+        most = float(known.slack(new).max(initial=-math.inf))
+        asked = Near(kind, new, before=w, width=most, limit=limit, places=places)
+        seen = passes(svm_sums.misjudged, asked)
+        v, wrong = g + known.combine(lam), seen.picked
+        found = Multipliers(kind, w if hinge else None, STEP, places=places, values=lam)
+        if best.offer(new, float(seen.totals()[0][0]), seen.most[0], found, others + float(lam.sum()), float(v @ v)):
             return
-        wrong = ~near & ((t > 0) != beyond if hinge else t > t[rows].max(initial=-math.inf))
-        if not wrong.any() and best.primal > before / 2:
+        assert wrong is not None
+        if not len(wrong) and best.primal > before / 2:
             return
-        near |= wrong
+        near, w = _union(near, wrong), new
+
+
+def _picked(best: Best, visit: Visit, near: Near) -> Picked:
+    found = best.passes(visit, near).picked
+    assert found is not None
+    return found
+
+
+def _union(one: Picked, other: Picked) -> Picked:
+    """The rows of both, by their places"""
+    if not len(other):
+        return one
+    new = ~np.isin(other.places, one.places)
+    rows = np.flatnonzero(new)
+    more = replace(
+        other, block=other.block.rows(rows), places=other.places[rows], values=other.values[rows], rank=other.rank[rows]
+    )
+    both = joined([replace(one, limit=len(one) + len(more)), more])
+    order = np.argsort(both.places)
+    return replace(both, block=both.block.rows(order), places=both.places[order], values=both.values[order])
 
 
 def _solved(problem: Problem, g: Array, w: Array, enough: float, run: Run) -> tuple[Array, Array]:
@@ -219,11 +248,11 @@ def _centred(problem: Problem, g: Array, w: Array) -> Iterate:
 # ---------------------------------------------------------------------------------- all rows, whatever their lengths
 
 
-def on_all_rows(best: Best) -> None:
+def on_all_rows(best: Best, given: Problem) -> None:
     """Until the gap is certain, from one start after the other"""
-    lengths = best.problem.lengths
+    lengths = given.lengths
     s = 2.0 ** -round(math.log2(float(np.median(lengths[lengths > 0])))) if lengths.any() else 1.0
-    problem = best.problem.scaled(s)
+    problem = given.scaled(s)
     axes = None
     if problem.F.shape[1] > len(problem):  # w is a combination of the rows: it has no more dimensions than they
         axes, L = np.linalg.qr(problem.F.T)
@@ -232,15 +261,14 @@ def on_all_rows(best: Best) -> None:
         for at in path(problem, np.zeros_like(start.w), start, problem.F.size <= LONG, best.run):
             if not np.isfinite(at.lam).all():
                 break
-            if _proven(best, at, problem, s, axes):
+            if _proven(best, given, at, problem, s, axes):
                 return
             if problem.kind == "hard" and best.dual > SUSPECT * s**2:
                 refute(problem, at.lam)
 
 
-def _proven(best: Best, at: Iterate, scaled: Problem, s: float, axes: Array | None) -> bool:
+def _proven(best: Best, problem: Problem, at: Iterate, scaled: Problem, s: float, axes: Array | None) -> bool:
     """Offer w and Σλb, in their best lengths, with λ and λ put on its bounds"""
-    problem = best.problem
     for w, lam in ((at.w, at.lam), (scaled.combine(at.lam), at.put(scaled.box))):
         w, lam = s * (w if axes is None else axes @ w), np.minimum(lam * s**2, problem.box)
         if problem.kind == "hinge":

@@ -82,19 +82,31 @@ def _gram(F: Array, theta: Array, rows: Rows, block: int = 4_096) -> Array:
     return H
 
 
-def _conjugate_gradients(F: Array, theta: Array, r: Array, tolerance: float, limit: int) -> tuple[Array, bool]:
-    """x with (I + Σθ_i f_i f_iᵀ)x = r, scaled by the diagonal, and whether the tolerance was met"""
-    scale = 1 / (1 + np.einsum("i,ij,ij->j", theta, F, F))
+def solved(H: Array, r: Array) -> Array:
+    """(I + H)⁻¹r"""
+    H = H + np.eye(len(r))
+    H[np.diag_indices_from(H)] *= 1 + EPS  # definite, whatever rounding did
+    return np.asarray(np.linalg.solve(H, r))
+
+
+def conjugate_gradients(product: Solve, scale: Array, r: Array, tolerance: float, limit: int) -> tuple[Array, bool]:
+    """x with product(x) = r, scaled by 1/diagonal, and whether the tolerance was met"""
     x, rest, z = np.zeros_like(r), r, scale * r
-    direction, size = z, float(r @ z)
+    direction, size = z, float(np.vdot(r, z))
     enough = tolerance**2 * size
     for _ in range(limit):
-        image = direction + (theta * (F @ direction)) @ F
-        step = size / float(direction @ image)
+        image = product(direction)
+        step = size / float(np.vdot(direction, image))
         x, rest = x + step * direction, rest - step * image
         z = scale * rest
-        before, size = size, float(rest @ z)
+        before, size = size, float(np.vdot(rest, z))
         if size <= enough:
             return x, True
         direction = z + size / before * direction
     return x, False
+
+
+def _conjugate_gradients(F: Array, theta: Array, r: Array, tolerance: float, limit: int) -> tuple[Array, bool]:
+    """x with (I + Σθ_i f_i f_iᵀ)x = r"""
+    scale = 1 / (1 + np.einsum("i,ij,ij->j", theta, F, F))
+    return conjugate_gradients(lambda x: x + (theta * (F @ x)) @ F, scale, r, tolerance, limit)

@@ -4,7 +4,8 @@
     dual     max  D(α) = Σ c_i H(α_i) − ½‖W(α)‖²,   W(α) = Σ c_i (e_{y_i} − α_i) f_iᵀ,   α_i convex weights, H entropy
 
 α = π(W) is always feasible, and there P − D = ½‖W − W(π)‖² = ½‖∇P(W)‖²: the gradient is the certificate. Newton's
-method with backtracking makes it small; the Hessian is formed where it is small, and else only multiplied with.
+method with backtracking makes it small; the Hessian is formed where it is small, and else only multiplied with. What is
+reported is bounded: primal ≥ P(W) and dual ≤ D(π(W)), whatever was rounded (softmax_sums.bounds).
 
 On f = (1, x₀, x₁ … x_d), x on the hyperboloid, no reference point is needed. Two classes are divided by {⟨w,x⟩ = b}: a
 hyperplane if b = 0, else a surface of equal distance to one, a sphere or a horosphere.
@@ -18,9 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from service.batch import convex
+from service.batch import convex, softmax_sums
 from service.batch.convex import EPS, Progress
-from service.batch.linear_systems import orthogonal_inverse
+from service.batch.duality import SHARE, SUM
+from service.batch.linear_systems import conjugate_gradients, orthogonal_inverse
+from service.batch.passes import Block, Passes, held
+from service.batch.softmax_sums import At
 from service.errors import DimensionMismatch, EmptyClass, LengthMismatch, NonFinite, NotConverged, UnknownLabel
 from service.geometry import Array, require_ball, to_hyperboloid
 
@@ -82,88 +86,126 @@ def fit(
     """
     F = _rows(F)
     c = convex.costs(C, sample_weight, len(F))
-    y, K = _labels(y, c, classes)
+    labels, K = _labels(y, c, classes)
+    block = Block(F, labels, c, np.sqrt(np.vecdot(F, F)), np.arange(len(F)))
+    W = _started(start, K, F.shape[1])
+    return solve(held(block, width(K, F.shape[1])), K, W, gap=gap, max_iterations=max_iterations, progress=progress)
+
+
+def width(K: int, d: int) -> int:
+    """Numbers that a visit makes of a row: those of the Hessian's blocks, where it is formed"""
+    return K * d if K * d <= DIRECT else max(K, d)
+
+
+def solve(
+    passes: Passes,
+    K: int,
+    W: Array | None = None,
+    *,
+    gap: float = 1e-6,
+    max_iterations: int = 200,
+    progress: Progress | None = None,
+) -> Fit:
+    """The same for rows that may be anywhere, with labels 0 … K−1"""
     convex.require_limits(gap, max_iterations)
-    W, steps, careful = _started(start, K, F.shape[1]), 0, False
-    primal, pi, gradient = _evaluate(F, y, c, W)
-    while (certificate := float(np.vdot(gradient, gradient)) / 2) > gap * primal:
+    [weight] = passes(softmax_sums.survey, K).totals()
+    if not weight.all():
+        raise EmptyClass(int(np.argmin(weight)))
+    at, steps, careful = _look(passes, np.zeros((K, passes.d)) if W is None else W), 0, False
+    small = len(passes) * passes.d * K**2 <= CAREFUL
+    while True:
+        relative = at.certificate / at.primal
+        if relative <= gap:
+            proven = _bounds(passes, at.W, steps, SHARE * gap)
+            relative = proven.gap
+            if relative <= gap:
+                return proven
         if steps == max_iterations:
-            raise NotConverged(certificate / primal, steps)
+            raise NotConverged(relative, steps)
         if progress:
-            progress(min(1.0, max(0.0, math.log(max(certificate / primal, gap)) / math.log(gap))))
-        step = -_newton_direction(F, c, pi, gradient, careful)
-        slope, x = float(np.vdot(gradient, step)), 1.0
-        while True:
-            trial = _evaluate(F, y, c, W + x * step)
-            nearer = float(np.vdot(trial[2], trial[2])) / 2 < certificate
-            unseen = nearer and trial[0] <= primal * (
-                1 + 8 * EPS
-            )  # P falls by less than its rounding, the gradient falls
-            if trial[0] <= primal + x * slope / 4 or unseen or x <= EPS:
-                break
-            x /= 2
+            progress(min(1.0, max(0.0, math.log(max(relative, gap)) / math.log(gap))))
+        trial, x, nearer = _searched(passes, at, -_newton_direction(passes, at, careful))
         steps += 1
-        better = trial[0] < primal or nearer
+        better = trial.primal < at.primal or nearer
         if better:
-            W, (primal, pi, gradient) = W + x * step, trial
-        elif careful or F.size * K**2 > CAREFUL:
-            raise NotConverged(certificate / primal, steps)
-        careful = careful or ((not better or x < SHORT) and F.size * K**2 <= CAREFUL)
-    return Fit(W, primal, primal - certificate, steps)
+            at = trial
+        elif careful or not small:
+            raise NotConverged(relative, steps)
+        careful = careful or ((not better or x < SHORT) and small)
 
 
-def _evaluate(F: Array, y: NDArray[np.int64], c: Array, W: Array) -> tuple[float, Array, Array]:
-    """P(W), π, ∇P(W) = W − Σc_i(e_{y_i} − π_i)f_iᵀ;  1 − π_i[y_i] is summed from the others, so that nothing cancels"""
-    Z = F @ W.T
-    Z -= Z.max(axis=1, keepdims=True)
-    at, E = np.arange(len(y)), np.exp(Z)
-    total, own, z = E.sum(axis=1), E[at, y], Z[at, y]
-    E[at, y] = 0
-    others = E.sum(axis=1)
-    primal = float(np.vdot(W, W)) / 2 + float(c @ (np.where(z == 0, np.log1p(others), np.log(total) - z)))
-    residual = E / total[:, None]
-    pi = residual.copy()
-    pi[at, y], residual[at, y] = own / total, -others / total
-    return primal, pi, np.asarray(W + (c[:, None] * residual).T @ F)
+@dataclass(frozen=True)
+class _Point:
+    """W, P(W) and ∇P(W) = W − Σc_i(e_{y_i} − π_i)f_iᵀ, and the Hessian less I if it came along"""
+
+    W: Array
+    primal: float
+    gradient: Array
+    hessian: Array | None
+
+    @property
+    def certificate(self) -> float:
+        """½‖∇P‖²"""
+        return float(np.vdot(self.gradient, self.gradient)) / 2
 
 
-def _newton_direction(F: Array, c: Array, pi: Array, R: Array, careful: bool) -> Array:
-    """V with V + Σc_i(π_i∘(V f_i) − π_i⟨π_i,V f_i⟩)f_iᵀ = R"""
+def _look(passes: Passes, W: Array) -> _Point:
+    """From memory the Hessian is asked for when it is needed; where rows are read for it, at once"""
+    eager = not passes.in_memory and W.size <= DIRECT
+    loss, gradient, *rest = passes(softmax_sums.evaluate, At(W, hessian=eager)).totals()
+    return _Point(W, float(np.vdot(W, W)) / 2 + float(loss[0]), W + gradient, rest[0] if rest else None)
+
+
+def _searched(passes: Passes, at: _Point, step: Array) -> tuple[_Point, float, bool]:
+    """Where the step leads, halved until P falls as it should, its length, and whether the gradient is smaller there"""
+    slope, x = float(np.vdot(at.gradient, step)), 1.0
+    while True:
+        trial = _look(passes, at.W + x * step)
+        nearer = trial.certificate < at.certificate
+        unseen = nearer and trial.primal <= at.primal * (1 + 8 * EPS)  # P falls by less than its rounding
+        if trial.primal <= at.primal + x * slope / 4 or unseen or x <= EPS:
+            return trial, x, nearer
+        x /= 2
+
+
+def _bounds(passes: Passes, W: Array, steps: int, tolerance: float) -> Fit:
+    """primal ≥ P(W) and dual ≤ D(π(W)), whatever was rounded:  D = P − ½‖∇P‖²"""
+    for long in (False, True):
+        numbers, high, low = passes(softmax_sums.bounds, At(W, long=long)).totals()
+        off, astray = (float(each) * (1 + SUM * EPS) for each in numbers[2:])
+        value = np.square(W.astype(np.longdouble)).sum() / 2 + np.longdouble(numbers[0]) + numbers[1]
+        off += SUM * float(np.finfo(np.longdouble if long else np.float64).eps) * float(value)
+        gradient = W.astype(np.longdouble) + high + low
+        length = float(np.sqrt(np.square(gradient).sum())) * (1 + 8 * EPS) + astray
+        primal = math.nextafter(float(value + off), math.inf)
+        dual = math.nextafter(float(value - off - length * length / 2 * (1 + 4 * EPS)), -math.inf)
+        found = Fit(W, primal, dual, steps)
+        if 2 * off + length * astray <= tolerance * primal:
+            break
+    return found
+
+
+def _newton_direction(passes: Passes, at: _Point, careful: bool) -> Array:
+    """V with V + Σc_i(π_i∘(V f_i) − π_i⟨π_i,V f_i⟩)f_iᵀ = R = ∇P"""
+    R = at.gradient
     K, d = R.shape
     if careful:
-        return orthogonal_inverse(_hessian_root(F, pi), np.repeat(c, K))(R.ravel()).reshape(K, d)
+        rows = passes.all_rows()
+        assert rows is not None  # CAREFUL is less than what may be gathered
+        pi = softmax_sums.residuals(rows.F @ at.W.T, rows.y).pi
+        return orthogonal_inverse(_hessian_root(rows.F, pi), np.repeat(rows.c, K))(R.ravel()).reshape(K, d)
     if K * d <= DIRECT:
+        H = passes(softmax_sums.hessian, At(at.W)).totals()[0] if at.hessian is None else at.hessian
         try:
-            return np.asarray(np.linalg.solve(_hessian(F, c, pi), R.ravel()).reshape(K, d))
+            return np.asarray(np.linalg.solve(H + np.eye(K * d), R.ravel()).reshape(K, d))
         except np.linalg.LinAlgError:  # singular, for rounding: no step, and then one with care
             return np.zeros_like(R)
-    diagonal = 1 + (c[:, None] * pi * (1 - pi)).T @ (F * F)
-    V, rest, Q = np.zeros_like(R), R, R / diagonal
-    direction, size = Q, float(np.vdot(R, Q))
-    enough = TOLERANCE**2 * size
-    for _ in range(PRODUCTS):
-        Z = pi * (F @ direction.T)
-        image = direction + (c[:, None] * (Z - pi * Z.sum(axis=1, keepdims=True))).T @ F
-        x = size / float(np.vdot(direction, image))
-        V, rest = V + x * direction, rest - x * image
-        Q = rest / diagonal
-        before, size = size, float(np.vdot(rest, Q))
-        if size <= enough:
-            break
-        direction = Q + size / before * direction
-    return V
 
+    def product(V: Array) -> Array:
+        return np.asarray(V + passes(softmax_sums.product, At(at.W, direction=V)).totals()[0])
 
-def _hessian(F: Array, c: Array, pi: Array) -> Array:
-    """I + Σc_i(diag π_i − π_i π_iᵀ) ⊗ f_i f_iᵀ"""
-    (n, d), K = F.shape, pi.shape[1]
-    A = (pi[:, :, None] * F[:, None, :]).reshape(n, K * d)
-    H = -(c[:, None] * A).T @ A
-    for k in range(K):
-        block = slice(k * d, (k + 1) * d)
-        H[block, block] += (c * pi[:, k] * F.T) @ F
-    H[np.diag_indices_from(H)] += 1
-    return H
+    scale = 1 / (1 + passes(softmax_sums.diagonal, At(at.W)).totals()[0])
+    return conjugate_gradients(product, scale, R, TOLERANCE, PRODUCTS)[0]
 
 
 def _hessian_root(F: Array, pi: Array) -> Array:

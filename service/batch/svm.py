@@ -11,16 +11,18 @@ A fit reaches its gap, or raises: NotSeparable with a witness, or NotConverged w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from service import geometry
-from service.batch import convex, interior_point, smooth_newton
+from service.batch import convex, interior_point, smooth_newton, svm_sums
 from service.batch.convex import Progress
 from service.batch.duality import Best, Problem, Run
-from service.batch.separability import refute, refute_zero_rows
+from service.batch.passes import Block, Chunk, Passes, held
+from service.batch.separability import refute, refute_zero_row
+from service.batch.svm_sums import Bound, Multipliers, Near
 from service.errors import (
     EmptyClass,
     InvalidParameter,
@@ -103,26 +105,59 @@ def fit(
     the fit. The result depends on the arguments alone: the sample is drawn with a fixed seed.
     """
     F, y, c, lengths = _checked(F, y, C, sample_weight)
+    n, d = F.shape
+    block = Block(F, y, c, lengths, np.arange(n))
+    if not c.all():
+        block = block.rows(np.flatnonzero(c))  # a weight of 0 is no row
+    w, lam = _started(start, block, _kind(margin, loss), n, d)
+    if not len(block):
+        raise EmptyClass(-1)
+    passes = held(block)
+    best = solve(
+        passes,
+        margin=margin,
+        loss=loss,
+        start=(w, lam),
+        gap=gap,
+        max_iterations=max_iterations,
+        progress=progress,
+    )
+    found = np.zeros(n)
+    found[block.index] = np.concatenate([best.lam.on(chunk) for chunk in passes.parts[0].chunks(passes.rows)])
+    return Fit(best.w, found, best.primal, best.dual, best.run.steps)
+
+
+def solve(
+    passes: Passes,
+    *,
+    margin: str = "soft",
+    loss: str = "hinge",
+    start: tuple[Array | None, Multipliers | None] = (None, None),
+    gap: float = 1e-6,
+    max_iterations: int = 1_000,
+    progress: Progress | None = None,
+) -> Best:
+    """The same for rows that may be anywhere"""
     kind = _kind(margin, loss)
     convex.require_limits(gap, max_iterations)
-    n, d = F.shape
-    problem = Problem(F, y, c, lengths, kind, np.arange(n))
-    if not c.all():
-        problem = problem.rows(np.flatnonzero(c))  # a weight of 0 is no row
-    for label in (-1, 1):
-        if not (problem.y == label).any():
+    seen = passes(svm_sums.survey, kind)
+    for label, count in zip((-1, 1), seen.totals()[0][:2], strict=True):
+        if not count:
             raise EmptyClass(label)
-    refute_zero_rows(problem)
-    w, lam = _started(start, problem, n, d)
-    best = Best(problem, gap, Run(gap, max_iterations, progress or (lambda _: None)))
+    if seen.picked is not None and len(seen.picked):
+        refute_zero_row(int(seen.picked.block.index[0]))
+    best = Best(passes, kind, gap, Run(gap, max_iterations, progress or (lambda _: None)))
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # what is not finite proves nothing
-        _solve(best, w, lam)
-    lam = np.zeros(n)
-    lam[problem.index] = best.lam
-    return Fit(best.w, lam, best.primal, best.dual, best.run.steps)
+        _solve(best, *start)
+    return best
 
 
-def _solve(best: Best, w: Array | None, lam: Array | None) -> None:
+def support(best: Best) -> int:
+    """How many rows have λ > 0"""
+    return int(best.passes(svm_sums.multiplier_sums, Bound(best.kind, lam=best.lam)).totals()[0][3])
+
+
+def _solve(best: Best, w: Array | None, lam: Multipliers | None) -> None:
     """1 to 4 of the docstring"""
     run, limit = best.run, best.run.limit
     run.limit = max(1, limit // 2)  # the other half is for what needs care
@@ -133,36 +168,50 @@ def _solve(best: Best, w: Array | None, lam: Array | None) -> None:
     run.limit = limit
     if best.certify():
         return
-    interior_point.on_all_rows(best)
+    if (rows := best.passes.all_rows()) is None:
+        raise NotConverged(best.relative, run.steps)
+    problem = Problem.of(rows, best.kind)
+    interior_point.on_all_rows(best, problem)
     if best.reached:
         return
-    if best.primal == np.inf and best.lam.any():
-        refute(best.problem, best.lam, TINY)
+    if best.primal == np.inf:
+        lam_rows = best.lam.on(Chunk(rows.F, rows.y, rows.c, rows.lengths, rows.index))
+        if lam_rows.any():
+            refute(problem, lam_rows, TINY)
     raise NotConverged(best.relative, run.steps)
 
 
-def _solve_quickly(best: Best, w: Array | None, lam: Array | None) -> None:
+def _solve_quickly(best: Best, w: Array | None, lam: Multipliers | None) -> None:
     h = None
     if w is None:
         w, h = _sampled(best)
-    t = best.problem.slack(w)
-    if lam is not None and best.offer(w, t, lam):
+    if lam is not None and _offered(best, w, lam):
         return
-    w, t = smooth_newton.SMOOTH[best.problem.kind](best, w, t, h)
-    if best.reached or best.run.over or best.problem.kind == "squared_hinge":
+    w = smooth_newton.SMOOTH[best.kind](best, w, h)
+    if best.reached or best.run.over or best.kind == "squared_hinge":
         return
-    if best.problem.kind == "hinge" or best.primal < np.inf:
-        interior_point.near_the_margin(best, w, t)
+    if best.kind == "hinge" or best.primal < np.inf:
+        interior_point.near_the_margin(best, w)
+
+
+def _offered(best: Best, w: Array, lam: Multipliers) -> bool:
+    """Whether what is started from will do, but for rounding"""
+    seen = best.passes(svm_sums.misjudged, Near(best.kind, w, before=w, width=np.inf))
+    numbers, v, _ = best.passes(svm_sums.multiplier_sums, Bound(best.kind, lam=lam)).totals()
+    total, curved = float(numbers[0]), 2 * float(numbers[1])
+    return best.offer(w, float(seen.totals()[0][0]), seen.most[0], lam, total, float(v @ v) + curved)
 
 
 def _sampled(best: Best) -> tuple[Array, float | None]:
-    """The w of one row in SHARE, at random in each SHARE rows, and the h to go on with; 0 if that were too few"""
-    n, d = best.problem.F.shape
-    k = n // SHARE
+    """The w of one row in SHARE or more, at random, and the h to go on with; 0 if those were too few"""
+    n, d = len(best.passes), best.passes.d
+    k = min(n // SHARE, best.passes.limit())
     if k < max(LEAST, 10 * d):
         return np.zeros(d), None
-    sample = SHARE * np.arange(k) + np.random.default_rng(0).integers(SHARE, size=k)
-    coarse = Best(best.problem.rows(sample, n / k), max(ROUGH, best.gap), best.run)
+    stride = n // k
+    rows = best.passes.take(stride * np.arange(k) + np.random.default_rng(0).integers(stride, size=k))
+    sample = held(replace(rows, c=rows.c * (n / k)))
+    coarse = Best(sample, best.kind, max(ROUGH, best.gap), best.run)
     _solve_quickly(coarse, None, None)
     return coarse.w, coarse.h * smooth_newton.shrink(best.gap, coarse.relative)
 
@@ -197,12 +246,13 @@ def _checked(
     return F, labels.astype(np.float64), convex.costs(C, sample_weight, len(F)), lengths
 
 
-def _started(start: Fit | ArrayLike | None, problem: Problem, n: int, d: int) -> tuple[Array | None, Array | None]:
-    """w and λ to start from; λ only if it is of as many rows, and put into its box"""
+def _started(
+    start: Fit | ArrayLike | None, block: Block, kind: str, n: int, d: int
+) -> tuple[Array | None, Multipliers | None]:
+    """w and λ to start from; λ only if it is of as many rows"""
     if start is None:
         return None, None
     w = convex.start_weights(start.w if isinstance(start, Fit) else start, (d,))
     if not isinstance(start, Fit) or start.dual_variables.shape != (n,):
         return w, None
-    lam = start.dual_variables[problem.index]
-    return w, np.minimum(lam, problem.c) if problem.kind == "hinge" else lam
+    return w, svm_sums.explicit(kind, start.dual_variables[block.index])

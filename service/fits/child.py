@@ -13,7 +13,8 @@ import shutil
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,13 @@ from typing import Any
 import numpy as np
 
 from service.batch import hemisphere_softmax
-from service.batch.classifier import Classifier, Recipe, fit
-from service.errors import FitFailed, HorocycleError, described
+from service.batch.classifier import Classifier, Recipe, fit, fit_points
+from service.batch.passes import in_turn
+from service.errors import DimensionMismatch, FitFailed, HorocycleError, described
+from service.fits.executors import Dask
 from service.fits.parent_watch import follow_stdin
+from service.fits.roots import require_allowed
+from service.fits.sources import Files, pieces_of
 from service.sessions import rows
 
 
@@ -51,7 +56,6 @@ def main(folder: Path) -> None:
 
 
 def _fit(job: dict[str, Any], points: bytes) -> tuple[bytes, dict[str, Any]]:
-    batch = rows.unpack(points, job["dimension"])
     began, last = time.perf_counter(), 0.0
 
     def progress(done: float) -> None:
@@ -61,13 +65,27 @@ def _fit(job: dict[str, Any], points: bytes) -> tuple[bytes, dict[str, Any]]:
             sys.stdout.write(f"{done:.4f}\n")
             sys.stdout.flush()
 
-    if job.get("refit"):
-        classifier, report = _refit(job, batch)
+    if job.get("data"):
+        classifier, report = _fit_files(job, progress)
+    elif job.get("refit"):
+        classifier, report = _refit(job, rows.unpack(points, job["dimension"]))
     else:
+        batch = rows.unpack(points, job["dimension"])
         classifier, report = fit(
             Recipe(**job["recipe"]), batch.X, batch.indices, job["classes"], job["curvature"], progress
         )
     return classifier.pack(), {**report, "seconds": time.perf_counter() - began}
+
+
+def _fit_files(job: dict[str, Any], progress: Callable[[float], None]) -> tuple[Classifier, dict[str, Any]]:
+    """Points in files, read by this process or by the workers of a scheduler"""
+    require_allowed(job["data"], job["roots"])
+    pieces, d = pieces_of(job["data"])
+    if d != job["dimension"]:
+        raise DimensionMismatch(expected=job["dimension"], got=d)
+    with Dask(job["scheduler"]) if job["scheduler"] else nullcontext(in_turn) as executor:
+        files = Files(pieces, d, tuple(job["labels"]), curvature=job["curvature"], executor=executor)
+        return fit_points(Recipe(**job["recipe"]), files, job["curvature"], progress)
 
 
 def _refit(job: dict[str, Any], batch: rows.Batch) -> tuple[Classifier, dict[str, Any]]:

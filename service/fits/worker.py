@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,7 +46,17 @@ PAUSE, BEAT = 0.25, LEASE / 1000 / 5
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-async def work(url: str, *, seconds: float, memory: int, deadline: float = 5.0) -> None:
+@dataclass(frozen=True)
+class Limits:
+    """What a fit may take, which files it may read, and the scheduler that reads them"""
+
+    seconds: float
+    memory: int
+    roots: tuple[str, ...] = ()
+    scheduler: str | None = None
+
+
+async def work(url: str, limits: Limits, deadline: float = 5.0) -> None:
     """Work on what there is, one fit at a time, until cancelled."""
     connection = connect(url, deadline=deadline)
     fits, forks, forker = FitQueue(connection), ForkQueue(connection), None
@@ -56,7 +67,7 @@ async def work(url: str, *, seconds: float, memory: int, deadline: float = 5.0) 
                 job = await fits.claim()
                 told = ""
                 if job is not None:
-                    await _work_on(fits, job, seconds, memory)
+                    await _work_on(fits, job, limits)
                     continue
                 if (fork := await forks.claim()) is not None:
                     forker = forker or _forker(connection)
@@ -77,16 +88,16 @@ def _forker(connection: Connection) -> Forker:
     return forker
 
 
-async def _work_on(fits: FitQueue, job: Job, seconds: float, memory: int) -> None:
+async def _work_on(fits: FitQueue, job: Job, limits: Limits) -> None:
     """Told when nothing is left of the process and its folder"""
     with TemporaryDirectory(prefix="horocycle-fit-") as name:
-        settle = await _run(fits, job, seconds, memory, Path(name))
+        settle = await _run(fits, job, limits, Path(name))
     if settle is not None:
         await settle()
 
 
 async def _run(
-    fits: FitQueue, job: Job, seconds: float, memory: int, folder: Path
+    fits: FitQueue, job: Job, limits: Limits, folder: Path
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """Fit in a process of its own. Returns what is to be told of it; None: it is cancelled, or another's"""
     process = await asyncio.create_subprocess_exec(
@@ -95,12 +106,13 @@ async def _run(
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, **ONE_THREAD},
     )
-    asked = json.dumps({**job.recipe, "memory": memory, "bytes": len(job.points)}).encode()
+    given = {"memory": limits.memory, "roots": limits.roots, "scheduler": limits.scheduler, "bytes": len(job.points)}
+    asked = json.dumps({**job.recipe, **given}).encode()
     try:
         assert process.stdin is not None
         with suppress(ConnectionError):  # it ended before it had read them
             process.stdin.write(asked + b"\n" + job.points)
-        over = await _watch(fits, job, process, time.monotonic() + seconds)
+        over = await _watch(fits, job, process, time.monotonic() + limits.seconds)
     finally:
         with suppress(ProcessLookupError):
             process.kill()
@@ -108,7 +120,7 @@ async def _run(
     if over is None:
         return None
     if over:
-        return partial(fits.failed, job, described(FitFailed(f"the fit took longer than {seconds:g} s")))
+        return partial(fits.failed, job, described(FitFailed(f"the fit took longer than {limits.seconds:g} s")))
     if (folder / "report.json").exists():
         report, model = json.loads((folder / "report.json").read_text()), (folder / "model.bin").read_bytes()
         return partial(fits.done, job, report, model)
@@ -161,9 +173,8 @@ def main(arguments: list[str]) -> int:
         asyncio.run(
             work(
                 settings.redis_url,
-                seconds=settings.fit_seconds,
-                memory=settings.fit_memory,
-                deadline=settings.deadline,
+                Limits(settings.fit_seconds, settings.fit_memory, settings.fit_data, settings.fit_scheduler),
+                settings.deadline,
             )
         )
     return 0

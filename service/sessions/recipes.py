@@ -23,8 +23,8 @@ OF_AN_SVM = ("margin", "loss", "reference")
 C = {"svm": 1.0, "softmax": hemisphere_softmax.C}
 
 
-def resolved(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
-    """The fields, each with its value; None where there is nothing to choose"""
+def resolved(asked: Mapping[str, Any], loaded: Loaded | None) -> dict[str, Any]:
+    """The fields, each with its value; None where there is nothing to choose. Without a session it has no point"""
     words = {name: asked.get(name) for name in OF_AN_SVM}
     told, features = [name for name, value in words.items() if value is not None], asked.get("features")
     lifted = features in ("tangent", "lift")
@@ -39,7 +39,8 @@ def resolved(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
         words["margin"], words["loss"] = words["margin"] or "soft", words["loss"] or "hinge"
         features = features or ("tangent" if words["reference"] is not None else "hemisphere")
         if features not in PLAIN:
-            own = "lorentz" if references(loaded.spec, loaded.state) is None else "session"
+            none = loaded is None or references(loaded.spec, loaded.state) is None
+            own = "lorentz" if none else "session"
             words["reference"] = own if words["reference"] is None else words["reference"]
         elif words["reference"] is not None:
             raise InvalidParameter("reference", words["reference"], f"left out: {features} features need none")
@@ -69,8 +70,19 @@ def recipe(fields: Mapping[str, Any], loaded: Loaded) -> Recipe:
 
 def job(fields: Mapping[str, Any], loaded: Loaded, points: Batch, limit: int) -> dict[str, Any]:
     """All that the process that fits has to know beside the points; refused if these cannot be fitted"""
-    found, spec = recipe(fields, loaded), loaded.spec
-    require(found, spec.labels, points.indices, limit)
+    found = recipe(fields, loaded)
+    require(found, loaded.spec.labels, points.indices, limit)
+    return _job(fields, loaded, found)
+
+
+def job_on_files(fields: Mapping[str, Any], loaded: Loaded, url: str) -> dict[str, Any]:
+    """The same for points in files, which nobody has looked into yet"""
+    shown = {**fields, "data": url}
+    return {**_job(shown, loaded, recipe(fields, loaded)), "data": url, "labels": list(loaded.spec.labels)}
+
+
+def _job(fields: Mapping[str, Any], loaded: Loaded, found: Recipe) -> dict[str, Any]:
+    spec = loaded.spec
     return {
         "recipe": asdict(found),
         "asked": dict(fields),
