@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -14,14 +15,14 @@ from pydantic import ValidationError
 from service.api.bodies import IdempotencyKey, JsonRoute, once
 from service.api.bodies import idempotency_key as key_of
 from service.api.context import Context, context, stamp
-from service.api.formats import JSON, NPY, RAW, READING, load_json, media_type, read_labelled, reading
+from service.api.formats import JSON, NPY, RAW, READING, Reading, load_json, media_type, read_labelled, reading
 from service.api.schemas import Fit, FitList, FitRequest, Promote, Promoted
 from service.batch.classifier import Classifier
 from service.errors import InvalidRequest, MalformedBody, UnknownField, outer
-from service.sessions import recipes, rows
-from service.sessions.changes import with_promotion
-from service.sessions.promotion import agreement, begun
-from service.sessions.records import Change, Loaded
+from service.sessions import changes, recipes, rows
+from service.sessions.promotion import agreement
+from service.sessions.records import Loaded
+from service.sessions.rows import Batch
 from service.sessions.showing import shown
 from service.store.fit_queue import name_of
 
@@ -47,28 +48,17 @@ async def ask(
     the body is empty or holds points, as query parameters. A job: look at it until it is done, then
     `predict?model={fit}`."""
     here, key = context(request), key_of(request.headers)
-    body, given = await request.body(), request.headers.get("content-type")
-    kind = media_type(given if given or body else JSON, request.headers.get("content-encoding"), (JSON, NPY, RAW))
-    loaded = await here.ingest.current(id)
-    spec = loaded.spec
-    told = kind == JSON and body != b""
-    how = reading({name: value for name, value in request.query_params.items() if name in READING})
-    if told and (beside := next(iter(request.query_params), None)):
-        raise InvalidRequest("fields come in a JSON body or in the query, not in both", parameter=beside)
-    fields = recipes.resolved(_asked(load_json(body) if told else _query(request)).model_dump(), loaded)
-    own = b"" if kind == JSON else body
-    fit, mark = name_of(key), await asyncio.to_thread(_fingerprint, fields, f"{how}{kind}", own)
+    loaded, asked = await here.ingest.current(id), await _asked(request)
+    fields = recipes.resolved(asked.recipe.model_dump(), loaded)
+    fit, mark = name_of(key), await asyncio.to_thread(asked.fingerprint, fields)
     response.headers["Location"] = f"/sessions/{outer(id)}/fits/{fit}"
     if key is not None and await here.fits.known(id, fit, mark):
         response.headers["Idempotency-Replayed"] = "true"
         return await here.fits.look(id, fit)
-    points = (
-        await here.log.retained(loaded)
-        if kind == JSON
-        else await asyncio.to_thread(read_labelled, body, kind, spec, how)
-    )
+    brought = asked.kind != JSON
+    points = await (asyncio.to_thread(asked.points, loaded) if brought else here.log.retained(loaded))
     job = recipes.job(fields, loaded, points, here.settings.fit_points)
-    if not await here.fits.submit(id, fit, mark, job, rows.pack(points), ttl=spec.ttl_seconds or 0):
+    if not await here.fits.submit(id, fit, mark, job, rows.pack(points), ttl=loaded.spec.ttl_seconds or 0):
         response.headers["Idempotency-Replayed"] = "true"
     return await here.fits.look(id, fit)
 
@@ -105,14 +95,8 @@ async def promote(id: str, body: Promote, request: Request, idempotency_key: Ide
         return {**shown(loaded), "agreement": None}
     classifier = await fitted(here, id, body.fit)
     points = await here.log.retained(loaded, here.settings.fit_points)
-    spec, member = loaded.spec, body.member
-    learner = await asyncio.to_thread(begun, spec, loaded.state, classifier, member)
-    agreed = await asyncio.to_thread(agreement, spec, learner, classifier, points)
-
-    def change(now: Loaded) -> Change:
-        fresh = learner if now.spec == spec else begun(now.spec, now.state, classifier, member)
-        return with_promotion(now, fresh, body.fit, member)
-
+    learner, change = await asyncio.to_thread(changes.promotion, loaded, classifier, body.fit, body.member)
+    agreed = await asyncio.to_thread(agreement, loaded.spec, learner, classifier, points)
     return {**shown(await here.ingest.change(id, change, key, mark)), "agreement": agreed}
 
 
@@ -127,11 +111,37 @@ async def fitted(here: Context, sid: str, fit: str) -> Classifier:
     return found
 
 
-def _asked(fields: Any) -> FitRequest:
+@dataclass(frozen=True)
+class _Asked:
+    """A request for a fit"""
+
+    recipe: FitRequest
+    kind: str  # JSON: on the retained points
+    body: bytes
+    how: Reading
+
+    def points(self, loaded: Loaded) -> Batch:
+        """Those that it brought along"""
+        return read_labelled(self.body, self.kind, loaded.spec, self.how)
+
+    def fingerprint(self, fields: dict[str, Any]) -> bytes:
+        """What a key belongs to: what was asked for, and the points if it brought them along"""
+        own = b"" if self.kind == JSON else self.body
+        return sha256(f"{self.how}{self.kind} {json.dumps(fields, sort_keys=True)} ".encode() + own).digest()[:16]
+
+
+async def _asked(request: Request) -> _Asked:
+    body, given = await request.body(), request.headers.get("content-type")
+    kind = media_type(given if given or body else JSON, request.headers.get("content-encoding"), (JSON, NPY, RAW))
+    told, query = kind == JSON and body != b"", request.query_params
+    how = reading({name: value for name, value in query.items() if name in READING})
+    if told and (beside := next(iter(query), None)):
+        raise InvalidRequest("fields come in a JSON body or in the query, not in both", parameter=beside)
     try:
-        return FitRequest.model_validate(fields)
+        recipe = FitRequest.model_validate(load_json(body) if told else _query(request))
     except ValidationError as error:
         raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in error.errors()]) from error
+    return _Asked(recipe, kind, body, how)
 
 
 def _query(request: Request) -> dict[str, Any]:
@@ -158,8 +168,3 @@ def _query(request: Request) -> dict[str, Any]:
         else:
             fields[name] = values[-1]
     return fields
-
-
-def _fingerprint(fields: dict[str, Any], kind: str, body: bytes) -> bytes:
-    """What a key belongs to: what was asked for, and the points if it brought them along"""
-    return sha256(f"{kind} {json.dumps(fields, sort_keys=True)} ".encode() + body).digest()[:16]
