@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -14,15 +15,15 @@ from pydantic import ValidationError
 from service.api.bodies import IdempotencyKey, JsonRoute, once
 from service.api.bodies import idempotency_key as key_of
 from service.api.context import Context, context, stamp
-from service.api.formats import JSON, NPY, RAW, READING, load_json, media_type, read_labelled, reading
+from service.api.formats import JSON, NPY, RAW, READING, Reading, load_json, media_type, read_labelled, reading
 from service.api.schemas import Fit, FitList, FitRequest, Promote, Promoted
 from service.batch.classifier import Classifier
 from service.errors import InvalidParameter, InvalidRequest, MalformedBody, ScopeMissing, UnknownField, outer
 from service.fits.roots import require_allowed
-from service.sessions import recipes, rows
-from service.sessions.changes import with_promotion
-from service.sessions.promotion import agreement, begun
-from service.sessions.records import Change, Loaded
+from service.sessions import changes, recipes, rows
+from service.sessions.promotion import agreement
+from service.sessions.records import Loaded
+from service.sessions.rows import Batch
 from service.sessions.showing import shown
 from service.sessions.tenants import DEFAULT
 from service.settings import LOOPBACK
@@ -50,40 +51,30 @@ async def ask(
     as JSON, or, where the body is empty or holds points, as query parameters. A job: look at it until it is done, then
     `predict?model={fit}`."""
     here, key = context(request), key_of(request.headers)
-    body, given = await request.body(), request.headers.get("content-type")
-    kind = media_type(given if given or body else JSON, request.headers.get("content-encoding"), (JSON, NPY, RAW))
-    loaded = await here.ingest.current(id)
-    spec = loaded.spec
-    told = kind == JSON and body != b""
-    how = reading({name: value for name, value in request.query_params.items() if name in READING})
-    if told and (beside := next(iter(request.query_params), None)):
-        raise InvalidRequest("fields come in a JSON body or in the query, not in both", parameter=beside)
-    asked = _asked(load_json(body) if told else _query(request))
-    fields = recipes.resolved(asked.model_dump(), loaded)
-    own = b"" if kind == JSON else body
-    if asked.data is not None:
-        _require_files(request, asked.data, kind)
-    named = fields if asked.data is None else {**fields, "data": asked.data}
-    fit, mark = name_of(key), await asyncio.to_thread(_fingerprint, named, f"{how}{kind}", own)
+    loaded, asked = await here.ingest.current(id), await _asked(request)
+    fields, files = recipes.resolved(asked.recipe.model_dump(), loaded), asked.recipe.data
+    if files is not None:
+        _require_files(request, files, asked.kind)
+    named = fields if files is None else {**fields, "data": files}
+    fit, mark = name_of(key), await asyncio.to_thread(asked.fingerprint, named)
     response.headers["Location"] = f"/sessions/{outer(id)}/fits/{fit}"
     if key is not None and await here.fits.known(id, fit, mark):
         response.headers["Idempotency-Replayed"] = "true"
         return await here.fits.look(id, fit)
-    if asked.data is not None:
-        job, packed = recipes.job_on_files(fields, loaded, asked.data), b""
+    if files is not None:
+        job, packed = recipes.job_on_files(fields, loaded, files), b""
     else:
-        points = await _points(here, loaded, body, kind, how)
+        points = await _points(here, loaded, asked)
         job, packed = recipes.job(fields, loaded, points, here.settings.fit_points), rows.pack(points)
-    if not await here.fits.submit(id, fit, mark, job, packed, ttl=spec.ttl_seconds or 0):
+    if not await here.fits.submit(id, fit, mark, job, packed, ttl=loaded.spec.ttl_seconds or 0):
         response.headers["Idempotency-Replayed"] = "true"
     return await here.fits.look(id, fit)
 
 
-async def _points(here: Context, loaded: Loaded, body: bytes, kind: str, how: Any) -> rows.Batch:
-    """The retained ones, or those of the body"""
-    if kind == JSON:
-        return await here.log.retained(loaded)
-    return await asyncio.to_thread(read_labelled, body, kind, loaded.spec, how)
+async def _points(here: Context, loaded: Loaded, asked: _Asked) -> Batch:
+    """The retained ones, or those that the request brought along"""
+    brought = asked.kind != JSON
+    return await (asyncio.to_thread(asked.points, loaded) if brought else here.log.retained(loaded))
 
 
 def _require_files(request: Request, url: str, kind: str) -> None:
@@ -130,14 +121,8 @@ async def promote(id: str, body: Promote, request: Request, idempotency_key: Ide
         return {**shown(loaded), "agreement": None}
     classifier = await fitted(here, id, body.fit)
     points = await here.log.retained(loaded, here.settings.fit_points)
-    spec, member = loaded.spec, body.member
-    learner = await asyncio.to_thread(begun, spec, loaded.state, classifier, member)
-    agreed = await asyncio.to_thread(agreement, spec, learner, classifier, points)
-
-    def change(now: Loaded) -> Change:
-        fresh = learner if now.spec == spec else begun(now.spec, now.state, classifier, member)
-        return with_promotion(now, fresh, body.fit, member)
-
+    learner, change = await asyncio.to_thread(changes.promotion, loaded, classifier, body.fit, body.member)
+    agreed = await asyncio.to_thread(agreement, loaded.spec, learner, classifier, points)
     return {**shown(await here.ingest.change(id, change, key, mark)), "agreement": agreed}
 
 
@@ -152,11 +137,37 @@ async def fitted(here: Context, sid: str, fit: str) -> Classifier:
     return found
 
 
-def _asked(fields: Any) -> FitRequest:
+@dataclass(frozen=True)
+class _Asked:
+    """A request for a fit"""
+
+    recipe: FitRequest
+    kind: str  # JSON: on the retained points
+    body: bytes
+    how: Reading
+
+    def points(self, loaded: Loaded) -> Batch:
+        """Those that it brought along"""
+        return read_labelled(self.body, self.kind, loaded.spec, self.how)
+
+    def fingerprint(self, fields: dict[str, Any]) -> bytes:
+        """What a key belongs to: what was asked for, and the points if it brought them along"""
+        own = b"" if self.kind == JSON else self.body
+        return sha256(f"{self.how}{self.kind} {json.dumps(fields, sort_keys=True)} ".encode() + own).digest()[:16]
+
+
+async def _asked(request: Request) -> _Asked:
+    body, given = await request.body(), request.headers.get("content-type")
+    kind = media_type(given if given or body else JSON, request.headers.get("content-encoding"), (JSON, NPY, RAW))
+    told, query = kind == JSON and body != b"", request.query_params
+    how = reading({name: value for name, value in query.items() if name in READING})
+    if told and (beside := next(iter(query), None)):
+        raise InvalidRequest("fields come in a JSON body or in the query, not in both", parameter=beside)
     try:
-        return FitRequest.model_validate(fields)
+        recipe = FitRequest.model_validate(load_json(body) if told else _query(request))
     except ValidationError as error:
         raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in error.errors()]) from error
+    return _Asked(recipe, kind, body, how)
 
 
 def _query(request: Request) -> dict[str, Any]:
@@ -183,8 +194,3 @@ def _query(request: Request) -> dict[str, Any]:
         else:
             fields[name] = values[-1]
     return fields
-
-
-def _fingerprint(fields: dict[str, Any], kind: str, body: bytes) -> bytes:
-    """What a key belongs to: what was asked for, and the points if it brought them along"""
-    return sha256(f"{kind} {json.dumps(fields, sort_keys=True)} ".encode() + body).digest()[:16]

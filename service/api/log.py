@@ -14,12 +14,13 @@ from service.api.context import context, stamp
 from service.api.formats import JSON, NDJSON, NPY
 from service.api.schemas import LogPage, Model
 from service.api.writing import dump, offload
-from service.errors import InvalidParameter, LogTrimmed
+from service.errors import InvalidParameter
 from service.sessions import rows
 from service.sessions.published import published
 from service.sessions.records import Loaded
 from service.sessions.rows import Batch
 from service.sessions.spec import Spec
+from service.store.log import Page
 
 router = APIRouter(tags=["log"], dependencies=[Depends(stamp)])
 #: Points of one page at the most, and numbers.
@@ -41,17 +42,12 @@ async def page(
     `Horocycle-Next` is where to go on."""
     here = context(request)
     loaded = await here.ingest.current(id)
-    observed, oldest = loaded.counters.observed, max(loaded.counters.observed - loaded.spec.keep_points, 0)
-    limit = min(limit, max(NUMBERS // (loaded.spec.dimension + 1), 1))
-    start, stop = min(start, observed), min(start + limit, observed)
-    first, data = await here.log.points(loaded, start, stop) if start < stop else (start, b"")
-    if first > start or start < oldest:
-        raise LogTrimmed(start, await here.log.first_kept(loaded))
+    found = await here.log.page(loaded, start, min(limit, max(NUMBERS // (loaded.spec.dimension + 1), 1)))
     kind = FORMATS[format] if format else _accepted(request.headers.get("accept", ""))
-    body = await run_in_threadpool(_written, kind, loaded.spec, start, data, stop if stop < observed else None)
-    headers = {"Horocycle-From": str(start), "Horocycle-To": str(stop)}
-    if stop < observed:
-        headers["Horocycle-Next"] = str(stop)
+    body = await run_in_threadpool(_written, kind, loaded.spec, found)
+    headers = {"Horocycle-From": str(found.start), "Horocycle-To": str(found.stop)}
+    if found.following is not None:
+        headers["Horocycle-Next"] = str(found.following)
     response = Response(body, headers=headers, media_type=kind)
     await stamp(request, response)
     return response
@@ -61,16 +57,16 @@ def _accepted(header: str) -> str:
     return next((kind for kind in (NDJSON, NPY) if kind in header), JSON)
 
 
-def _written(kind: str, spec: Spec, start: int, data: bytes, following: int | None) -> bytes:
+def _written(kind: str, spec: Spec, page: Page) -> bytes:
     if kind == NPY:
         file = io.BytesIO()
-        np.lib.format.write_array(file, rows.table(data, spec.dimension), version=(1, 0), allow_pickle=False)
+        np.lib.format.write_array(file, rows.table(page.data, spec.dimension), version=(1, 0), allow_pickle=False)
         return file.getvalue()
-    batch = rows.unpack(data, spec.dimension)
+    batch = rows.unpack(page.data, spec.dimension)
     labels = spec.names(batch.indices)
     if kind == NDJSON:
-        return _lines(batch, labels, start)
-    told = {"from": start, "to": start + len(batch), "points": batch.X, "labels": labels, "next": following}
+        return _lines(batch, labels, page.start)
+    told = {"from": page.start, "to": page.stop, "points": batch.X, "labels": labels, "next": page.following}
     return dump(told)
 
 

@@ -7,17 +7,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from service.api.schemas import Fit, ForkSession, ImportSession, MergeSessions, OpenSession
-from service.errors import InvalidParameter, InvalidRequest, InvalidSnapshot
-from service.sessions import snapshot
+from service.errors import InvalidRequest, InvalidSnapshot
+from service.sessions import forking, snapshot
 from service.sessions.records import Kept
 from service.sessions.saved_fit import SavedFit
-from service.sessions.spec import WITHOUT_REFERENCE, Spec, asked
+from service.sessions.spec import Spec, asked
 from service.store.fit_queue import KEEP_FITS, shown
 
 #: Settings of version 0.1 that are no more.
 DROPPED = ("keep_events",)
-#: What a fork has from its source: the log holds points of that ball, with those labels.
-FIXED = ("dimension", "curvature", "labels")
 
 
 def imported(body: ImportSession) -> Kept:
@@ -55,17 +53,7 @@ def forked(body: ForkSession, source: Spec) -> Spec:
         if (beside := getattr(body, name)) is not None:
             if given.setdefault(name, beside) != beside:
                 raise InvalidRequest(f"{name} is given twice, beside fork and in it", field=name)
-    known = {**asked(source), "name": None}
-    for name in FIXED:
-        if name in given and given[name] != known[name]:
-            raise InvalidParameter(name, given[name], f"{known[name]!r}, as in the session that is forked")
-    if given.get("algorithm", source.algorithm) != source.algorithm:  # settings that another learner may not have
-        known = {name: value for name, value in known.items() if name not in ("average", "members", "refit")}
-        if given["algorithm"] in WITHOUT_REFERENCE:
-            del known["reference"]
-    elif "reference" in given:
-        del known["average"]
-    return OpenSession.model_validate({**known, **given}).spec()
+    return OpenSession.model_validate(forking.settings(source, given)).spec()
 
 
 def merging(body: MergeSessions, first: Spec) -> Spec:

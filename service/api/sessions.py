@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from service.api.admission import require_room, tenant_in
 from service.api.bodies import IdempotencyKey, JsonRoute, once
-from service.api.context import context, stamp
+from service.api.context import Context, context, stamp
 from service.api.formats import JSON
 from service.api.log import model_body
 from service.api.opening import forked, imported, merging
@@ -46,23 +46,7 @@ async def open_session(body: Opening, request: Request, response: Response) -> d
     With `merge`: what several gaussian sessions have learned, added up."""
     here, tenant = context(request), tenant_in(request.scope)
     await require_room(here, request.scope)
-    if isinstance(body, ForkSession):
-        source = await here.ingest.current(inner(tenant, body.fork.session))
-        loaded = await here.forker.open(source, owned(tenant, forked(body, source.spec)), body.fork.at)
-    elif isinstance(body, MergeSessions):
-        parts = [await here.ingest.current(inner(tenant, each)) for each in body.merge.sessions]
-        require_alike([each.spec for each in parts])
-        for each in parts:
-            if each.status not in WRITABLE:
-                raise SessionReplaying(each.spec.id, each.status)
-        spec = owned(tenant, merging(body, parts[0].spec))
-        loaded = await here.store.open(await run_in_threadpool(merged, spec, parts))
-    elif isinstance(body, ImportSession):
-        kept = await run_in_threadpool(imported, body)
-        spec = owned(tenant, kept.loaded.spec)
-        loaded = await here.store.restore(replace(kept, loaded=replace(kept.loaded, spec=spec)))
-    else:
-        loaded = await here.store.open(first_session(owned(tenant, body.spec())))
+    loaded = await _opened(here, tenant, body)
     response.headers["Location"] = f"/sessions/{outer(loaded.spec.id)}"
     try:
         response.headers["Horocycle-Epoch"] = str(await here.connection.epoch(loaded.spec.id))
@@ -78,6 +62,25 @@ async def list_sessions(
     """A learned reference point is shown by the session itself; the list says how it is learned."""
     found, following = await context(request).store.page(limit, cursor, tenant_in(request.scope))
     return {"sessions": [shown(each) for each in found], "cursor": following}
+
+
+async def _opened(here: Context, tenant: str, body: Opening) -> Loaded:
+    if isinstance(body, ForkSession):
+        source = await here.ingest.current(inner(tenant, body.fork.session))
+        return await here.forker.open(source, owned(tenant, forked(body, source.spec)), body.fork.at)
+    if isinstance(body, MergeSessions):
+        parts = [await here.ingest.current(inner(tenant, each)) for each in body.merge.sessions]
+        require_alike([each.spec for each in parts])
+        for each in parts:
+            if each.status not in WRITABLE:
+                raise SessionReplaying(each.spec.id, each.status)
+        spec = owned(tenant, merging(body, parts[0].spec))
+        return await here.store.open(await run_in_threadpool(merged, spec, parts))
+    if isinstance(body, ImportSession):
+        kept = await run_in_threadpool(imported, body)
+        spec = owned(tenant, kept.loaded.spec)
+        return await here.store.restore(replace(kept, loaded=replace(kept.loaded, spec=spec)))
+    return await here.store.open(first_session(owned(tenant, body.spec())))
 
 
 def owned(tenant: str, spec: Spec) -> Spec:

@@ -3,19 +3,21 @@ budget, a promoted fit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from service.batch.classifier import Classifier
 from service.errors import InvalidParameter
 from service.learners import LEARNERS, auto, one_vs_rest, strategic
 from service.learners.contract import FULL, full_matrices
-from service.sessions.promotion import placed
+from service.sessions.promotion import begun, placed
 from service.sessions.published import alone
 from service.sessions.records import Change, Entry, Kind, Loaded, Replaced, Status
 from service.sessions.spec import MANY_CLASSES, Label, Spec, require_moderate
 
 MOST_LABELS = 1000
+Promoting = Callable[[Loaded], Change]
 
 
 def with_settings(loaded: Loaded, settings: Mapping[str, Any]) -> Change:
@@ -101,3 +103,15 @@ def with_promotion(loaded: Loaded, learner: Any, fit: str, member: str | None = 
     after = replace(loaded, state=state, counters=counters, status=Status.LIVE)
     replaced = Replaced(0, updates, state, "promotion")
     return Change(after, Entry(Kind.PROMOTION, counters, Status.LIVE, replaced=(replaced,), fit=fit))
+
+
+def promotion(loaded: Loaded, classifier: Classifier, fit: str, member: str | None) -> tuple[Any, Promoting]:
+    """The learner begun from a fit, and the change that puts it in its place; it is begun anew where the settings have
+    changed by then"""
+    learner = begun(loaded.spec, loaded.state, classifier, member)
+
+    def change(now: Loaded) -> Change:
+        fresh = learner if now.spec == loaded.spec else begun(now.spec, now.state, classifier, member)
+        return with_promotion(now, fresh, fit, member)
+
+    return learner, change

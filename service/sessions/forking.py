@@ -11,11 +11,13 @@ come to, so that whoever goes on with it knows where.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from service.errors import InvalidParameter
 from service.learners.encoding import weight
 from service.sessions import rows
 from service.sessions.apply import apply, replay
@@ -23,7 +25,7 @@ from service.sessions.beginnings import Past
 from service.sessions.records import Change, Entry, EntryId, Fork, Kind, Listed, Loaded, Matched, Replaced, Status
 from service.sessions.requests import Request
 from service.sessions.rows import Batch, Indices
-from service.sessions.spec import Spec
+from service.sessions.spec import WITHOUT_REFERENCE, Spec, asked
 
 #: Points that one commit of a fork carries at the most.
 STEP = 20_000
@@ -34,6 +36,23 @@ LEARNING = (
 )
 #: Those that a session may change while it goes on.
 CHANGING = ("algorithm", "labels", "budget", "members", "refit")
+#: What a fork has from its source: the log holds points of that ball, with those labels.
+FIXED = ("dimension", "curvature", "labels")
+
+
+def settings(source: Spec, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A fork's settings, in the words of POST /sessions: those that are given, and else the source's"""
+    known = {**asked(source), "name": None}
+    for name in FIXED:
+        if name in given and given[name] != known[name]:
+            raise InvalidParameter(name, given[name], f"{known[name]!r}, as in the session that is forked")
+    if given.get("algorithm", source.algorithm) != source.algorithm:  # settings that another learner may not have
+        known = {name: value for name, value in known.items() if name not in ("average", "members", "refit")}
+        if given["algorithm"] in WITHOUT_REFERENCE:
+            del known["reference"]
+    elif "reference" in given:
+        del known["average"]
+    return {**known, **given}
 
 
 def is_exact(source: Spec, fork: Spec) -> bool:

@@ -33,6 +33,15 @@ class Part(NamedTuple):
     data: bytes | None  # the packed rows; None: they are not kept
 
 
+class Page(NamedTuple):
+    """Retained points one after another"""
+
+    start: int  # the position of the first
+    stop: int  # and behind the last
+    data: bytes  # the packed rows
+    following: int | None  # where to go on; None: this is the end
+
+
 class Log:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -79,6 +88,15 @@ class Log:
             parts.append(part.data or b"")
             reached = part.end
         return first, b"".join(parts)
+
+    async def page(self, loaded: Loaded, start: int, limit: int) -> Page:
+        """The retained points from a position on, so many at the most. LogTrimmed: they are no longer kept"""
+        observed = loaded.counters.observed
+        start, stop = min(start, observed), min(start + limit, observed)
+        first, data = await self.points(loaded, start, stop) if start < stop else (start, b"")
+        if first > start or start < observed - loaded.spec.keep_points:
+            raise LogTrimmed(start, await self.first_kept(loaded))
+        return Page(start, stop, data, stop if stop < observed else None)
 
     async def first_kept(self, loaded: Loaded) -> int:
         """The position of the first retained point"""
