@@ -43,32 +43,18 @@ _counts, _count_vector = types.int64[::1], types.Array(types.int64, 1, "C", read
 
 
 def _load_numba() -> None:
-    """Have compiled functions loaded from the cache without the compiler, which then is never needed
+    """Have Numba load all it knows of NumPy, without the packages that it supports and no loop here uses
 
-    Numba would load all it knows of Python and NumPy before it looks into the cache: a quarter of a second, 10 MB. What
-    is loaded needs its runtime alone. A function that is not in the cache has the compiler refresh by itself; it does
-    without the packages that it supports and no loop here uses: matrix products are SciPy's, another 20 MB. A None in
+    Matrix products are SciPy's, which whatever runs a loop would load for them: 20 MB, a quarter of a second. A None in
     sys.modules is how Python is told that there is no such module.
     """
-    context = numba.core.registry.cpu_target.target_context
-    refresh = context.refresh
-
-    def without_packages() -> None:
-        unused = {"scipy.linalg.cython_blas", "cffi"} - sys.modules.keys()
-        sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]
-        try:
-            refresh()
-        finally:
-            for name in unused:
-                del sys.modules[name]
-
-    def load(cache: Any, signature: Any, context: Any) -> Any:
-        with cache._guard_against_spurious_io_errors():
-            return cache._load_overload(signature, context)
-
-    context.refresh = without_packages
-    numba.core.runtime.rtsys.initialize(context)
-    numba.core.caching.Cache.load_overload = load
+    unused = {"scipy.linalg.cython_blas", "cffi"} - sys.modules.keys()
+    sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]
+    try:
+        numba.core.registry.cpu_target.target_context.refresh()
+    finally:
+        for name in unused:
+            del sys.modules[name]
 
 
 _load_numba()

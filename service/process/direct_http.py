@@ -144,7 +144,7 @@ class DirectHttp(BoundedHttp):
             return None
         scope = {"type": "http", "method": method.decode(), "path": path.decode(), "headers": self.headers}
         scope["query_string"] = query or b""
-        sid = scope["path"][len("/sessions/") : -len("/observe")] if path.endswith(b"/observe") else ""
+        sid = path[len("/sessions/") : -len("/observe")].decode() if path.endswith(b"/observe") else ""
         return Exchange(self, scope, sid, self.parser.should_keep_alive() and not self.draining)
 
     def _begin(self, exchange: Exchange) -> None:

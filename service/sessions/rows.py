@@ -47,7 +47,7 @@ class Rows(Batch):
         self.indices = np.frombuffer(packed, dtype="<f8").reshape(n, -1)[:, -1].astype(np.int64)  # type: ignore[misc]
 
     @property
-    def X(self) -> Array:  # type: ignore[override]
+    def X(self) -> Array:
         if self._X is None:
             rows = np.frombuffer(self.packed or b"", dtype="<f8").reshape(len(self.indices), -1)
             self._X = np.ascontiguousarray(rows[:, :-1])
