@@ -199,7 +199,7 @@ class Cluster:
             each.run("CLUSTER", "SETSLOT", slot, "STABLE")
 
 
-def _options(folder: Path, bus: int) -> tuple[str, ...]:
+def cluster_options(folder: Path, bus: int) -> tuple[str, ...]:
     timeout = ("--cluster-node-timeout", str(TIMEOUT), "--cluster-port", str(bus), "--repl-diskless-sync-delay", "0")
     return ("--cluster-enabled", "yes", "--cluster-config-file", str(folder / f"nodes-{bus}.conf"), *timeout, *COMMON)
 
@@ -214,7 +214,7 @@ def cluster(folder: Path, *, before: Callable[[int], int] | None = None) -> Iter
             found.announced = {port: before(port) for port in ports[:3]}
         for port, bus in zip(ports[:6], ports[6:], strict=True):
             via = ("--cluster-announce-port", str(found.announced[port])) if port in found.announced else ()
-            found.start(port, *_options(folder, bus), *via)
+            found.start(port, *cluster_options(folder, bus), *via)
         wait_until(lambda: all(each.answers() for each in found.servers))
         _form(found, dict(zip(ports[:6], ports[6:], strict=True)))
         yield found

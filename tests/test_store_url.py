@@ -64,5 +64,6 @@ def test_a_command_goes_where_its_keys_are() -> None:
     block = ("HSET", keys[1], "name", b"data")
     assert slot_of_commands([evaluate]) == slot_of_commands([("MULTI",), block, evaluate, ("EXEC",)]) == slot
     assert slot_of_commands([("XREAD", "COUNT", 1, "STREAMS", keys[2], "0-0")]) == slot
+    assert slot_of_commands([("XINFO", "STREAM", keys[2])]) == slot
     assert slot_of_commands([("ZADD", fit_queue_key(), 1, "x")]) == slot_of(fit_queue_key())
     assert slot_of_commands([("PING",)]) is None

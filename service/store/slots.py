@@ -27,4 +27,6 @@ def slot_of_commands(commands: Sequence[tuple[Any, ...]]) -> int | None:
         return None
     if command[0] in ("EVALSHA", "EVAL"):
         return slot_of(command[3])
+    if command[0] == "XINFO":  # STREAM key
+        return slot_of(command[2])
     return slot_of(command[command.index("STREAMS") + 1 if command[0] == "XREAD" else 1])

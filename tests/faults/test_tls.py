@@ -6,16 +6,23 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 import redis
 import trustme
 
+from service.errors import StoreUnavailable
 from service.process.private_store import EmbeddedServer
+from service.store.keys import state_key
+from service.store.slots import SLOTS, slot_of
+from tests.cluster import Server, cluster_options, free_ports, start, stop
 from tests.running import command, service, wait_until_ready
+from tests.storing import storing
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +68,17 @@ def test_a_certificate_without_its_key_is_said(tmp_path: Path, folder: Path) -> 
     assert told.returncode == 2 and "go together" in told.stderr and "Traceback" not in told.stderr
 
 
+def serving(folder: Path) -> ssl.SSLContext:
+    """What wants a certificate, too"""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(folder / "ca.pem"))
+    context.load_cert_chain(folder / "server.pem", folder / "server.key")
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
 @contextmanager
-def behind_tls(path: str, context: ssl.SSLContext) -> Iterator[int]:
-    """A port where the store at this socket is spoken to through TLS"""
+def behind_tls(store: str | int, context: ssl.SSLContext) -> Iterator[int]:
+    """A port where the store at this socket, or port, is spoken to through TLS"""
     loop = asyncio.new_event_loop()
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -74,7 +89,8 @@ def behind_tls(path: str, context: ssl.SSLContext) -> Iterator[int]:
         writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inward, outward = await asyncio.open_unix_connection(path)
+        open_one = asyncio.open_connection("127.0.0.1", store) if isinstance(store, int) else None
+        inward, outward = await (open_one or asyncio.open_unix_connection(str(store)))
         await asyncio.gather(copy(reader, outward), copy(inward, writer))
 
     server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0, ssl=context))
@@ -93,15 +109,12 @@ def behind_tls(path: str, context: ssl.SSLContext) -> Iterator[int]:
 
 
 def test_a_store_behind_tls_that_wants_a_certificate_and_a_user(tmp_path: Path, folder: Path) -> None:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(folder / "ca.pem"))
-    context.load_cert_chain(folder / "server.pem", folder / "server.key")
-    context.verify_mode = ssl.CERT_REQUIRED
     with EmbeddedServer(tmp_path / "store") as server, redis.Redis.from_url(server.url) as store:
         store.execute_command(
             "ACL", "SETUSER", "horocycle", "on", ">a secret", "~hc:*", "+@all", "-@dangerous", "+info"
         )
         store.execute_command("ACL", "SETUSER", "default", "off")
-        with behind_tls(str(tmp_path / "store" / "server.sock"), context) as port:
+        with behind_tls(str(tmp_path / "store" / "server.sock"), serving(folder)) as port:
             files = f"ssl_ca_certs={folder}/ca.pem&ssl_certfile={folder}/client.pem&ssl_keyfile={folder}/client.key"
             url = f"rediss://horocycle:a%20secret@127.0.0.1:{port}/0?{files}"
             with service(tmp_path / "data", REDIS_URL=url) as found:
@@ -113,3 +126,43 @@ def test_a_store_behind_tls_that_wants_a_certificate_and_a_user(tmp_path: Path, 
                     assert http.get("/sessions/a").json()["observed"] == 2
             told = command("doctor", "--port", "0", REDIS_URL=f"rediss://horocycle:a%20secret@127.0.0.1:{port}/0")
             assert told.returncode == 1 and "WRONG the store at" in told.stdout and "secret" not in told.stdout
+
+
+def test_a_cluster_behind_tls(tmp_path: Path, folder: Path) -> None:
+    """Two masters, each of which tells of the other: a slot that moves is followed, over TLS too"""
+    files = f"ssl_ca_certs={folder}/ca.pem&ssl_certfile={folder}/client.pem&ssl_keyfile={folder}/client.key"
+    ports, servers = free_ports(4), list[Server]()
+    with ExitStack() as started:
+        proxies = [started.enter_context(behind_tls(port, serving(folder))) for port in ports[:2]]
+        started.callback(stop, servers)
+        for port, bus, via in zip(ports[:2], ports[2:], proxies, strict=True):
+            options = (*cluster_options(tmp_path, bus), "--cluster-announce-port", str(via))
+            servers.append(start(tmp_path / str(port), port, *options))
+        wait_until(lambda: all(each.answers() for each in servers))
+        for i, (first, last) in enumerate(((0, SLOTS // 2 - 1), (SLOTS // 2, SLOTS - 1))):
+            servers[i].run("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
+            servers[i].run("CLUSTER", "ADDSLOTSRANGE", first, last)
+        servers[0].run("CLUSTER", "MEET", "127.0.0.1", ports[1], ports[3])
+        wait_until(lambda: all(each.info("cluster_state") == "ok" for each in servers))
+        asyncio.run(_used(f"rediss+cluster://127.0.0.1:{proxies[0]}?{files}", servers))
+        with pytest.raises(StoreUnavailable):
+            asyncio.run(_used(f"rediss+cluster://127.0.0.1:{proxies[0]}?ssl_ca_certs={folder}/ca.pem", servers))
+
+
+async def _used(url: str, servers: list[Server]) -> None:
+    async with storing(url) as parts:
+        await parts.connection.require_writable()
+        ids = {slot_of(state_key(sid)) < SLOTS // 2: sid for sid in map(str, range(20))}
+        for sid in ids.values():
+            await parts.opened(id=sid)
+            for n in (1, 2):
+                answer = await parts.observe(sid, np.array([[0.1, 0.2]]), [1])
+                assert answer.counters.observed == n
+            assert await parts.connection.epoch(sid) > 0
+        slot = next(slot for slot in range(SLOTS) if not servers[0].run("CLUSTER", "COUNTKEYSINSLOT", slot))
+        key = next(key for key in map(str, range(10**6)) if slot_of(key) == slot)
+        await parts.connection.call("EXISTS", key)
+        for each in reversed(servers):
+            each.run("CLUSTER", "SETSLOT", slot, "NODE", servers[1].id)
+        assert await parts.connection.call("SET", key, 1) == b"OK"  # MOVED, and sent again
+        assert servers[1].run("CLUSTER", "COUNTKEYSINSLOT", slot) == 1
