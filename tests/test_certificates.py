@@ -140,7 +140,7 @@ SPECTRA: dict[str, Callable[[int], Array]] = {
     "all, nearly equal": lambda d: np.linspace(1 - 1e-3, 1.0, d),
     "evenly spread": lambda d: np.linspace(1e-3, 1.0, d),
     "one just outside": lambda d: np.r_[1.02, np.linspace(0.0, 1.0, d - 1)],
-    "falling": lambda d: 0.9 ** np.arange(d),
+    "falling": lambda d: np.power(0.9, np.arange(d, dtype=np.float64)),
     "one of 10¹²": lambda d: np.r_[1e12, np.ones(d - 1)],
     "of a random matrix": lambda d: np.linalg.svd(np.random.default_rng(d).normal(size=(2 * d, d)))[1] ** 2,
 }
@@ -153,15 +153,20 @@ def test_no_spectrum_makes_the_bound_too_small_or_loose(spectrum: Callable[[int]
     """Also where λ_max is the last of a diagonal matrix, away from the others"""
     lengths = np.sqrt(spectrum(d))[::-1]
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=(d, d)))[0]
-    U = np.linalg.qr(lengths[:, None] * Q, mode="r") if turned else np.diag(lengths)
+    U: Array = np.asarray(np.linalg.qr(lengths[:, None] * Q, mode="r")) if turned else np.diag(lengths)
     largest = float(lengths.max()) ** 2
     assert largest * (1 - 64 * d * EPS) <= largest_eigenvalue(U, 0.0) <= 1.06 * largest
 
 
 def test_a_certificate_without_a_margin_needs_no_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take seconds in thousands of dimensions"""
-    asked = []
-    monkeypatch.setattr(certificates, "largest_eigenvalue", lambda U, a: asked.append(len(U)) or 1.0)
+    asked = list[int]()
+
+    def counted(U: Array, a: float) -> float:
+        asked.append(len(U))
+        return 1.0
+
+    monkeypatch.setattr(certificates, "largest_eigenvalue", counted)
     for first in (second_order.init(np.zeros(100)), hemisphere.init(100)):
         state = learn(first, points(np.random.default_rng(0), 3, 100, 2.0), [-1, -1, -1])
         assert certificate(state).largest_margin is not None

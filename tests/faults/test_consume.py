@@ -185,7 +185,7 @@ class Paused(Ingest):
             await self.go_on.wait()
         return await super().observe(sid, request)
 
-    def observe(self, sid: str, request: Any) -> Any:
+    def observe(self, sid: str, request: Any, waiter: Any = None) -> Any:
         return self._later(sid, request)
 
 
