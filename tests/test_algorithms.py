@@ -279,6 +279,20 @@ def test_noise_without_structure_is_told(http: httpx.Client) -> None:
     assert "always saying -1 would be right for" in hint
 
 
+def test_a_session_that_has_not_got_over_a_change_says_so(http: httpx.Client) -> None:
+    """Better than the majority, worse than it was; one that begins anew has nothing to say, as a fork that does"""
+    X, y = rings(np.random.default_rng(12), 4000, 10)
+    y[2000:] = (y[2000:] + 1) % 10
+    alarming = {"drift": {"on_drift": "alarm"}}
+    told = {}
+    for name, more in (("alarm", alarming), ("restart", {})):
+        told[name] = opened(http, {"dimension": 2, "labels": list(range(10)), **more})
+        observe(http, told[name], X, y)
+    [hint] = look(http, told["alarm"])["hints"]
+    assert "The stream has changed, last at point" in hint and '{"on_drift": "restart"}' in hint
+    assert look(http, told["restart"])["hints"] == []
+
+
 def test_diagonals_are_told_and_many_dimensions_are_served(http: httpx.Client) -> None:
     """d = 4,096 and ten classes"""
     rng = np.random.default_rng(9)

@@ -419,7 +419,14 @@ def test_a_vote_is_certified_by_its_best_member() -> None:
     ]
     assert vote["best"] == names[int(state.mistakes.argmin())]
     assert (told["bound"], told["classes"], told["radius"]) == (None, None, None)
-    assert any("needs no margin" in note for note in told["notes"])
+    [note] = told["notes"]
+    assert "needs no margin" in note
+    anew = replace(session, counters=replace(session.counters, observed=700))  # it began anew after 200 points
+    assert [note.split(":")[0] for note in certified(anew, 0.1)["notes"]] == [
+        "vote",
+        "vote is of the newest 500 of 700 points",
+        "margin",
+    ]
     with pytest.raises(InvalidParameter):
         certified(session, -1.0)
 
@@ -478,6 +485,15 @@ def test_classes_that_nothing_separates_are_named() -> None:
     told = certified(loaded(lifted, X, mixed, labels=labels), None, Batch(X, mixed), best=True)
     [note] = [note for note in told["notes"] if "separates" in note]
     assert "without a reference point" in note
+
+
+def test_two_classes_that_nothing_separates_are_told() -> None:
+    X, y = np.array([[0.1, 0.2], [0.1, 0.2]]), np.array([0, 1])
+    for first, remedy in ((hemisphere.init(2), "loss=hinge"), (perceptron.init(P2), "without a reference point")):
+        told = certified(loaded(first, X, y), None, Batch(X, y), best=True)
+        assert (told["margin"], told["bound"]) == (None, None)
+        [note] = [note for note in told["notes"] if "Nothing separates the two classes" in note]
+        assert remedy in note
 
 
 def test_the_hinge_bounds_need_the_whole_stream_and_a_start_at_nothing() -> None:

@@ -74,6 +74,32 @@ def test_a_batch_is_a_fold_of_singles_however_it_is_cut(case: Case, seed: int, c
     assert whole.changed.any()
 
 
+@pytest.mark.parametrize("c", [1.0, 4.0])
+@pytest.mark.parametrize("a", [0.0, 1.0])
+@pytest.mark.parametrize("steps", [(0, 0, 0, 0), (0, 1, 1, 2), (0, 1, 2, 3)], ids=["one p", "some", "own p"])
+@pytest.mark.parametrize("until_change", [False, True])
+def test_second_order_learners_together_are_what_each_is_alone(
+    c: float, a: float, steps: tuple[int, ...], until_change: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit, also where they share reference points, and while their mistakes span little: few in a plane"""
+    rng = np.random.default_rng(len(steps))
+    X = points(rng, 400, 3, 4.0) / math.sqrt(c)
+    X[:40, 2] = 0.0
+    y = rng.integers(4, size=400)
+    members = [second_order.init(step * P3 / 4 / math.sqrt(c), c=c, a=a) for step in steps]
+    together = alone = one_vs_rest.init(members)
+    for block in np.array_split(np.arange(400), 7):
+        outcome = one_vs_rest.observe(together, X[block], y[block], until_change=until_change)
+        with monkeypatch.context() as patch:
+            patch.setattr(one_vs_rest, "TOGETHER", 0)
+            expected = one_vs_rest.observe(alone, X[block], y[block], until_change=until_change)
+        together, alone = outcome.state, expected.state
+        assert same(together, alone)
+        assert np.array_equal(outcome.scores, expected.scores)
+        assert np.array_equal(outcome.changed, expected.changed)
+    assert all(member.k for member in together.members)
+
+
 @every_case
 @settings(max_examples=10, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6))

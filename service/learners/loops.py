@@ -333,6 +333,105 @@ def second_order(
     return n, w, xi, U, basis, rank, k, q, reach, ratios, changed
 
 
+_cube, _some = types.float64[:, :, ::1], types.int64[::1]
+_cubes = types.Array(types.float64, 3, "C", readonly=True)
+_indices = types.Array(types.int64, 1, "C", readonly=True)
+
+
+@compiled(
+    types.Tuple((_i8, _square, _square, _cube, _cube, _some, _some, _floats, _floats, _square, _flags))(
+        *(
+            _matrix,
+            _indices,
+            _matrix,
+            _matrix,
+            _matrix,
+            _cubes,
+            _cubes,
+            _indices,
+            _f8,
+            _indices,
+            _vector,
+            _vector,
+            _yes,
+        ),
+    )
+)
+def second_orders(
+    X: Floats,
+    y: Counts,
+    P: Floats,
+    W0: Floats,
+    xi0: Floats,
+    factors: Floats,
+    bases: Floats,
+    rank0: Counts,
+    tolerance: float,
+    k0: Counts,
+    q0: Floats,
+    reach0: Floats,
+    until_change: bool,
+) -> tuple[int, Floats, Floats, Floats, Floats, Counts, Counts, Floats, Floats, Floats, Flags]:
+    """A learner a row, each as `second_order` to the last bit; label r is positive for row r, and `changed` by any
+
+    What depends on the point alone is computed once where a row has the reference point of the row before.
+    """
+    n, d = X.shape
+    K = P.shape[0]
+    W, xi, U, basis, rank = W0.copy(), xi0.copy(), factors.copy(), bases.copy(), rank0.copy()
+    k, q, reach = k0.copy(), q0.copy(), reach0.copy()
+    z, b, e = np.empty(d), np.empty(d), np.empty(d)
+    ratios, changed = np.zeros((n, K)), np.zeros(n, dtype=np.bool_)
+    gap, norm, wp, again = np.empty(K), np.empty(K), np.empty(K), np.zeros(K, dtype=np.bool_)
+    for r in range(K):
+        gap[r], norm[r], wp[r] = 1 - _dot(P[r], P[r]), math.sqrt(_dot(W[r], W[r])), _dot(W[r], P[r])
+        if r > 0:
+            again[r] = True
+            for j in range(d):
+                again[r] = again[r] and P[r, j] == P[r - 1, j]
+    for i in range(n):
+        x = X[i]
+        ss, xx, far, lifted = 0.0, 0.0, 0.0, False
+        for r in range(K):
+            p, w = P[r], W[r]
+            if again[r]:
+                ws = 0.0
+                for j in range(d):
+                    ws += w[j] * (x[j] - p[j])
+            else:
+                ws, ss, xx = _products(x, p, w)
+                far, lifted = ss / (1 - xx) / gap[r], False
+            reach[r] = max(reach[r], far)
+            if norm[r] > 0:
+                ratios[i, r] = 2 * (ws - ss * wp[r] / gap[r]) / (1 - xx) / norm[r]
+            outside, left = False, 0.0
+            if rank[r] < d:
+                if not lifted:
+                    _lift(x, p, ss, gap[r], 1 - xx, z)
+                    lifted = True
+                left = _residual(z, basis[r], rank[r], b, e)
+                outside = left > tolerance * math.sqrt(_dot(z, z))
+                if outside:
+                    ratios[i, r] = 0.0
+            if (ratios[i, r] >= 0) != (y[i] == r):
+                if not lifted:
+                    _lift(x, p, ss, gap[r], 1 - xx, z)
+                    lifted = True
+                if rank[r] == d:
+                    b[:] = z
+                for j in range(d):
+                    xi[r, j] += z[j] if y[i] == r else -z[j]
+                rank[r], more = _refactor(U[r], basis[r], rank[r], b, e, left if outside else 0.0)
+                q[r] += more
+                _weights(U[r], basis[r], rank[r], xi[r], b, w)
+                norm[r], wp[r] = math.sqrt(_dot(w, w)), _dot(w, p)
+                k[r] += 1
+                changed[i] = True
+        if until_change and changed[i]:
+            return i + 1, W, xi, U, basis, rank, k, q, reach, ratios, changed
+    return n, W, xi, U, basis, rank, k, q, reach, ratios, changed
+
+
 # ---------------------------------------------------------------------------------- strategic
 
 
@@ -566,11 +665,6 @@ def _spanned(
         if left > tolerance * math.sqrt(_dot(f, f)):
             return 0.0, left
     return _dot(w, f), 0.0
-
-
-_cube, _some = types.float64[:, :, ::1], types.int64[::1]
-_cubes = types.Array(types.float64, 3, "C", readonly=True)
-_indices = types.Array(types.int64, 1, "C", readonly=True)
 
 
 @compiled(_square(_matrix, _matrix, _cubes, _indices, _f8, _yes, _f8))

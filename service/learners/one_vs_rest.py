@@ -29,6 +29,8 @@ from service.learners.contract import Outcome, class_labels, learner_of
 
 Member = perceptron.State | second_order.State | hyperboloid.State
 KINDS = {perceptron.State, second_order.State, hyperboloid.State}
+#: Up to so many numbers K·d² second-order learners go through their points together; beyond, copies would cost more.
+TOGETHER = 4096
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,10 @@ def observe(state: State, X: ArrayLike, y: ArrayLike, *, until_change: bool = Fa
 
 def learn(state: State, X: Array, y: NDArray[np.int64], until_change: bool) -> Outcome[State]:
     """`observe`, of points and class indices that were checked"""
+    if (rows := _together(state)) is not None:
+        members, distances, changed = second_order.learn_rows(rows, X, y, until_change)
+        scores = _scaled(state, X[: len(changed)], list(distances.T)) if len(state.scale) else distances
+        return Outcome(replace(state, members=tuple(members)), scores, changed)
     if until_change:  # all learners go as far as the first of them that changes
         far = min(o.accepted for o in _observe_each(state, X, y, until_change=True))
         X, y = X[:far], y[:far]
@@ -114,6 +120,12 @@ def learn(state: State, X: Array, y: NDArray[np.int64], until_change: bool) -> O
         _scaled(state, X, [o.scores for o in outcomes]),
         np.logical_or.reduce([o.changed for o in outcomes]),
     )
+
+
+def _together(state: State) -> list[second_order.State] | None:
+    """The members, if one compiled loop is to run them all"""
+    rows = [member for member in state.members if isinstance(member, second_order.State)]
+    return rows if rows and len(rows) * rows[0].p.size ** 2 <= TOGETHER else None
 
 
 def _observe_each(state: State, X: NDArray[Any], y: NDArray[np.int64], *, until_change: bool) -> list[Outcome[Member]]:

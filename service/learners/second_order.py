@@ -14,6 +14,7 @@ is more than RANK_TOLERANCE of ‖z‖. Once the span is whole, there is nothing
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +24,8 @@ from service.errors import InvalidParameter
 from service.geometry import Array, require_ball
 from service.learners import loops
 from service.learners.contract import (
+    Counts,
+    Flags,
     Outcome,
     Settings,
     Signs,
@@ -132,3 +135,35 @@ def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State
         basis = basis[:0]
     learned = replace(state, w=w, xi=xi, factor=factor, basis=basis, rank=rank, k=k, reach=reach, q=q)
     return Outcome(learned, ratios[:n], changed[:n], scored=lambda ratios: np.arcsinh(ratios) / math.sqrt(state.c))
+
+
+def learn_rows(states: Sequence[State], X: Array, y: Counts, until_change: bool) -> tuple[list[State], Array, Flags]:
+    """One state a class against the rest, all at once; the same bits as one after another
+
+    Returns the states, n×K distances, and which points changed any of them.
+    """
+    first = states[0]
+    X = X if first.c == 1 else X * math.sqrt(first.c)
+    spanning = max(len(state.basis) for state in states)
+    n, w, xi, factor, basis, rank, k, q, reach, ratios, changed = loops.second_orders(
+        X,
+        y,
+        np.stack([state.p for state in states]),
+        np.stack([state.w for state in states]),
+        np.stack([state.xi for state in states]),
+        np.stack([state.factor for state in states]),
+        np.stack([state.basis if len(state.basis) == spanning else np.zeros_like(state.factor) for state in states]),
+        np.array([state.rank for state in states]),
+        RANK_TOLERANCE,
+        np.array([state.k for state in states]),
+        np.array([state.q for state in states]),
+        np.array([state.reach for state in states]),
+        until_change,
+    )
+    whole = rank == first.p.size
+    counts = zip(rank.tolist(), k.tolist(), reach.tolist(), q.tolist(), strict=True)
+    learned = [
+        State(old.c, old.p, old.a, w[r], xi[r], old.start, factor[r], basis[r, :0] if whole[r] else basis[r], *row)
+        for r, (old, row) in enumerate(zip(states, counts, strict=True))
+    ]
+    return learned, np.arcsinh(ratios[:n]) / math.sqrt(first.c), changed[:n]

@@ -143,7 +143,7 @@ def certified(
         "classes": classes,
         "points": kept,
         "whole_stream": None if kept is None else kept == counters.observed,
-        "notes": _notes(loaded, proofs, kept, best=best, hinge=hinge),
+        "notes": _notes(loaded, proofs, kept, stated=best or margin is not None, best=best, hinge=hinge),
     }
 
 
@@ -191,13 +191,13 @@ def _vote(names: tuple[str, ...], state: auto.State) -> dict[str, Any]:
     }
 
 
-def _notes(loaded: Loaded, proofs: list[dict[str, Any]], points: int | None, *, best: bool, hinge: bool) -> list[str]:
+def _notes(
+    loaded: Loaded, proofs: list[dict[str, Any]], points: int | None, *, stated: bool, best: bool, hinge: bool
+) -> list[str]:
     """What the numbers do not say by themselves, a sentence each"""
     state, notes = loaded.state, list[str]()
     if isinstance(state, auto.State):
-        notes.append(
-            "vote.bound is on the mistakes of the weighted majority; it needs no margin and holds on any stream."
-        )
+        notes += _vote_notes(state, loaded.counters.observed, stated)
     if isinstance(state, softmax.State | gaussian.State):
         name = "softmax" if isinstance(state, softmax.State) else "wrapped normals"
         notes.append(f"No bound on the mistakes of {name} is proven; error_rate is what can be said of this stream.")
@@ -208,9 +208,29 @@ def _notes(loaded: Loaded, proofs: list[dict[str, Any]], points: int | None, *, 
     if isinstance(state, strategic.State):
         notes += _strategic_notes(state, best)
     if not loaded.spec.binary and proofs:
-        notes += _class_notes(loaded, proofs, best)
+        notes.append("Every class has its own margin against the rest; bound is the sum of theirs.")
+    if best:
+        notes += _not_separated(loaded, proofs)
     if hinge and points is not None and (why := why_no_hinge(loaded, points)) is not None:
         notes.append(why)
+    return notes
+
+
+def _vote_notes(state: auto.State, observed: int, stated: bool) -> list[str]:
+    notes = [
+        "vote: the weighted majority cannot have made more mistakes than bound, given those of its best member; "
+        "that needs no margin and holds on any stream."
+    ]
+    if state.t < observed:
+        notes.append(
+            f"vote is of the newest {state.t} of {observed} points: the learners began anew where the stream changed. "
+            "error_rate is of all."
+        )
+    if stated:
+        notes.append(
+            "margin: of a vote there is no bound by a margin. A session of perceptron or second_order has one: "
+            'fork this one with that "algorithm".'
+        )
     return notes
 
 
@@ -231,14 +251,19 @@ def _strategic_notes(state: strategic.State, best: bool) -> list[str]:
     return notes
 
 
-def _class_notes(loaded: Loaded, proofs: list[dict[str, Any]], best: bool) -> list[str]:
-    notes = ["Every class has its own margin against the rest; bound is the sum of theirs."]
-    without = [str(label) for label, proof in zip(loaded.spec.labels, proofs, strict=True) if proof["margin"] is None]
-    if best and without:
-        remedy = (
-            "loss=hinge bounds the updates without a margin."
-            if isinstance(loaded.state, hemisphere.State)
-            else "A session without a reference point divides classes by spheres, not by hyperplanes through one point."
-        )
-        notes.append(f"Nothing separates {', '.join(without[:10])} from the rest, so there is no bound. {remedy}")
-    return notes
+def _not_separated(loaded: Loaded, proofs: list[dict[str, Any]]) -> list[str]:
+    """Of margin=best: which classes have none"""
+    without = [proof["margin"] is None for proof in proofs]
+    if not any(without):
+        return []
+    if loaded.spec.binary:
+        which = "the two classes"
+    else:
+        names = [str(label) for label, missing in zip(loaded.spec.labels, without, strict=True) if missing]
+        which = f"{', '.join(names[:10])} from the rest"
+    remedy = (
+        "loss=hinge bounds the updates without a margin."
+        if isinstance(loaded.state, hemisphere.State)
+        else "A session without a reference point divides classes by spheres, not by hyperplanes through one point."
+    )
+    return [f"Nothing separates {which}, so there is no bound. {remedy}"]
