@@ -42,8 +42,12 @@ class Running:
     @property
     def worker_pids(self) -> list[int]:
         """The workers: not the store, not the fit worker, not multiprocessing's resource tracker"""
-        pids = Path(f"/proc/{self.launcher.pid}/task/{self.launcher.pid}/children").read_text().split()
-        return [int(pid) for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        found, main = list[int](), f"/proc/{self.launcher.pid}/task/{self.launcher.pid}"
+        for pid in Path(f"{main}/children").read_text().split():
+            with suppress(OSError):  # it has just ended
+                if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(int(pid))
+        return found
 
     @property
     def fit_worker_pids(self) -> list[int]:

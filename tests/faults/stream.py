@@ -130,7 +130,13 @@ class Stream:
             max_connections=None, max_keepalive_connections=4
         )  # else on a new one: to whichever worker
         async with asyncio.timeout(seconds), httpx.AsyncClient(limits=limits, timeout=15) as http:
-            await asyncio.gather(*(self._client(http, client) for client in range(len(self._shares))))
+            clients = [asyncio.ensure_future(self._client(http, each)) for each in range(len(self._shares))]
+            try:
+                await asyncio.gather(*clients)
+            finally:  # none may be left with a connection that it is just making
+                for each in clients:
+                    each.cancel()
+                await asyncio.wait(clients)
 
     async def _client(self, http: httpx.AsyncClient, client: int) -> None:
         """Waits for each answer before the next request; hangs up, repeats itself and stammers in between."""
