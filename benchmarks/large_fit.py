@@ -35,7 +35,7 @@ def points(number: int, n: int) -> Array:
     X = rng.normal(size=(n, D))
     X *= (np.tanh(1.5 * rng.random(n)) / np.linalg.norm(X, axis=1))[:, None]
     side = log_map(P, X) @ np.arange(1.0, D + 1) > 0
-    return np.column_stack([X, side ^ (rng.random(n) < NOISE)])
+    return np.asarray(np.c_[X, side ^ (rng.random(n) < NOISE)])
 
 
 def write(path: Path, n: int) -> None:
