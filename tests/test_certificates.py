@@ -153,9 +153,21 @@ def test_no_spectrum_makes_the_bound_too_small_or_loose(spectrum: Callable[[int]
     """Also where λ_max is the last of a diagonal matrix, away from the others"""
     lengths = np.sqrt(spectrum(d))[::-1]
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=(d, d)))[0]
-    U: Array = np.asarray(np.linalg.qr(lengths[:, None] * Q, mode="r")) if turned else np.diag(lengths)
+    U: Array = np.linalg.qr(lengths[:, None] * Q)[1] if turned else np.diag(lengths)
     largest = float(lengths.max()) ** 2
     assert largest * (1 - 64 * d * EPS) <= largest_eigenvalue(U, 0.0) <= 1.06 * largest
+
+
+def test_a_guess_that_is_too_low_is_not_taken() -> None:
+    """λ_max = 1.03 away from where Lanczos begins, so that it sees the others alone, up to 1: the proof finds out"""
+    d = 200
+    rng, begun = np.random.default_rng(1), np.random.default_rng(0).standard_normal(d)
+    first = rng.standard_normal(d)
+    first -= first @ begun / (begun @ begun) * begun
+    Q = np.linalg.qr(np.column_stack([first, rng.standard_normal((d, d - 1))]))[0]
+    U: Array = np.linalg.qr(np.sqrt(np.r_[1.03, np.linspace(0.0, 1.0, d - 1)])[:, None] * Q.T)[1]
+    assert certificates._ritz_value(U.T @ U) * 1.01 < 1.03
+    assert 1.03 <= largest_eigenvalue(U, 0.0) <= 1.06
 
 
 def test_a_certificate_without_a_margin_needs_no_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +176,7 @@ def test_a_certificate_without_a_margin_needs_no_eigenvalues(monkeypatch: pytest
 
     def counted(U: Array, a: float) -> float:
         asked.append(len(U))
-        return 1.0
+        return largest_eigenvalue(U, a)
 
     monkeypatch.setattr(certificates, "largest_eigenvalue", counted)
     for first in (second_order.init(np.zeros(100)), hemisphere.init(100)):
