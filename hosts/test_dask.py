@@ -20,7 +20,7 @@ from service.errors import FitFailed
 from service.fits import sources
 from service.fits.executors import Dask
 from service.fits.sources import Files, pieces_of
-from tests.test_passes import RECIPES, data
+from tests.fit_cases import RECIPES, data
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("default")

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from service.batch.classifier import Recipe, fit
+from tests.fit_cases import data
 from tests.problem import require_problem
 from tests.running import command, service
-from tests.test_passes import data
 from tests.waiting import wait_until
 
 
