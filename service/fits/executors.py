@@ -151,7 +151,8 @@ class Dask:
         self._cluster = None
         if address is None:
             options = {"n_workers": workers, "threads_per_worker": 1, "memory_limit": memory}
-            self._cluster = distributed.LocalCluster(**options, dashboard_address=None, host="127.0.0.1")
+            own = "127.0.0.1:0"  # else its HTTP server takes a port of its own choice, which may be another's
+            self._cluster = distributed.LocalCluster(**options, host="127.0.0.1", dashboard_address=own)
         try:
             self.client = distributed.Client(address or self._cluster, set_as_default=False, timeout=10)
         except OSError as error:
