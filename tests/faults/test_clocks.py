@@ -129,7 +129,7 @@ def test_a_lease_does_not_outlast_a_store_clock_that_goes_back(
             await queue.submit(sid, "fit", b"body", {"asked": {}}, b"", ttl=0)
             assert await queue.claim() is not None
             with redis.Redis.from_url(server.url) as client:
-                lease = int(client.hget(fits_key(sid), "fit:lease") or 0)  # type: ignore[arg-type]
+                lease = int(client.hget(fits_key(sid), "fit:lease") or 0)
                 client.hset(fits_key(sid), "fit:lease", lease + HOUR * 1000)
             deadline = time.monotonic() + 30
             while (job := await queue.claim()) is None:
