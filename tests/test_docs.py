@@ -52,9 +52,24 @@ def test_every_problem_has_a_row() -> None:
     assert {slug(kind) for kind in STATUS} <= told
 
 
-def test_every_test_of_a_fault_exists() -> None:
-    for name in re.findall(r"`((?:faults/)?test_\w+\.py)`", (ROOT / "docs/faults.md").read_text()):
-        assert (ROOT / "tests" / name).exists(), name
+@pytest.mark.parametrize("page", ["faults.md", "security.md", "operation.md"])
+def test_every_test_that_is_named_exists(page: str) -> None:
+    """A file, or a file, a colon and functions of it"""
+    told = (ROOT / "docs" / page).read_text()
+    named = re.findall(r"`(?:tests/)?((?:faults/)?test_\w+\.py)`((?::|,? `test_\w+`|\s)*)", told)
+    assert named
+    for file, functions in named:
+        text = (ROOT / "tests" / file).read_text()
+        for function in re.findall(r"`(test_\w+)`", functions):
+            assert f"def {function}(" in text, f"{file}: {function}"
+    assert set(re.findall(r"`(test_\w+)`", told)) == {each for _, f in named for each in re.findall(r"`(test_\w+)`", f)}
+
+
+def test_every_fault_has_its_test() -> None:
+    """In the table of processes and the store, and in that of what was found by attack"""
+    sections = (ROOT / "docs/faults.md").read_text().split("\n## ")[1:3]
+    for row in re.findall(r"^\| (?!-|what |weakness).*$", "\n".join(sections), re.MULTILINE):
+        assert re.search(r"`(?:faults/)?test_\w+\.py`[^|]*\|$", row), row
 
 
 def test_the_dashboard_shows_every_metric_and_no_other() -> None:

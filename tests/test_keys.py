@@ -77,7 +77,7 @@ def test_a_key_of_the_older_generation_is_known(server: EmbeddedServer, monkeypa
 def test_the_bytes_of_answers_are_bounded_at_any_number_of_keys(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the store counts them; half of the bound is rounding up, by its allocator and its tables"""
+    """As the store counts them: a field costs it 27 to 60 bytes beside key and answer, and is counted with 100"""
     bound = 400_000
     names = ("KEY_SECONDS", "STRAY_BLOCKS", "STRAY_SECONDS", "KEY_OVERHEAD", "TOGETHER")
     values = {name: getattr(scripts, name) for name in names}
@@ -86,7 +86,7 @@ def test_the_bytes_of_answers_are_bounded_at_any_number_of_keys(
     sid, _ = asyncio.run(observed(server.url, 5000))
     with redis.Redis.from_url(server.url) as client:
         used = [client.memory_usage(answers_key(sid, generation), samples=0) or 0 for generation in (0, 1)]
-    assert bound / 2 < sum(used) < 1.5 * bound
+    assert bound / 4 < sum(used) < bound
 
 
 def test_a_change_is_made_once(http: httpx.Client) -> None:

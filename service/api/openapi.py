@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, FastAPI, Header, Query, Response
 from fastapi.openapi.utils import get_openapi
 
 from service import errors
+from service.api.admission import PUBLIC
+from service.api.door import PROBES
 from service.api.examples import EXAMPLES
 from service.api.formats import NDJSON, NPY, RAW
 from service.api.problems import STATUS, about
@@ -25,14 +27,19 @@ Errors are RFC 9457 problems."""
 described = APIRouter(tags=["stream"])
 Key = Annotated[str | None, Header(description="the same key and body again gets the stored answer")]
 Match = Annotated[str | None, Header(description="the version of the model these points respond to")]
-Reply = Annotated[str, Query(description="columns, or summary: without the columns")]
+Reply = Annotated[Literal["columns", "summary"], Query(description="columns, or summary: without the columns")]
+Sure = Annotated[bool, Query(description="the probabilities among the columns, where the learner has them")]
 Coordinates = Annotated[
-    str,
+    Literal["poincare", "hyperboloid", "klein", "halfspace", "euclidean"],
     Query(description="of which model: poincare, hyperboloid (time first), klein, halfspace (height last), euclidean"),
 ]
-Outside = Annotated[str, Query(description="points beyond the radius limit: refuse, or clip, which the answer counts")]
+Outside = Annotated[
+    Literal["refuse", "clip"],
+    Query(description="points beyond the radius limit: refuse, or clip, which the answer counts"),
+]
 Column = Annotated[
-    str | None, Query(description="npy and raw: the last column is the label's index, or its value, the label itself")
+    Literal["index", "value"] | None,
+    Query(description="npy and raw: the last column is the label's index, or its value, the label itself"),
 ]
 X = Annotated[list[str] | None, Query(description="a point as comma-separated coordinates; repeat for more")]
 MODEL = Annotated[str, Query(description="online, or the id of a fit")]
@@ -43,6 +50,7 @@ def observe(
     id: str,
     body: Observe,
     reply: Reply = "columns",
+    probabilities: Sure = False,
     label: Column = None,
     coordinates: Coordinates = "poincare",
     outside: Outside = "refuse",
@@ -54,7 +62,9 @@ def observe(
 
 
 @described.post("/sessions/{id}/labels", response_model=Labelled, summary="Late labels")
-def labels(id: str, body: Labels, reply: Reply = "columns", idempotency_key: Key = None) -> Response:
+def labels(
+    id: str, body: Labels, reply: Reply = "columns", probabilities: Sure = False, idempotency_key: Key = None
+) -> Response:
     """Late labels for points predicted with ids: each is observed now, once."""
     raise AssertionError("shown here, served by service.api.labels")
 
@@ -97,6 +107,8 @@ FORMATS = {
 }
 
 
+#: Other forms of an answer, by Accept or ?format=.
+ANSWERS = {("get", "/sessions/{id}/log"): (NDJSON, NPY), ("get", "/sessions/{id}/snapshot"): (NDJSON,)}
 #: Answers that have columns come as rows too, if they are asked for so.
 COLUMNS = {
     *(("post", "/sessions/{id}/observe"), ("post", "/sessions/{id}/predict")),
@@ -109,6 +121,13 @@ SUMMARY = {
 }
 
 
+KEY = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "an API key, where the service asks for keys: on any address but loopback",
+}
+
+
 def document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         schema = get_openapi(
@@ -117,6 +136,8 @@ def document(app: FastAPI) -> dict[str, Any]:
         for shown in (Problem, FitRequest, Inference):  # which no parameter is of
             own = shown.model_json_schema(ref_template="#/components/schemas/{model}")
             schema["components"]["schemas"] |= {**own.pop("$defs", {}), shown.__name__: own}
+        schema["components"]["securitySchemes"] = {"key": KEY}
+        schema["security"] = [{}, {"key": []}]
         _short_names(schema)
         for path, operations in schema["paths"].items():
             for method, operation in operations.items():
@@ -146,6 +167,8 @@ def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     operation["responses"].pop("422", None)
     for kind in FORMATS.get((method, path), ()):
         operation["requestBody"]["content"][kind] = BINARY
+    for kind in ANSWERS.get((method, path), ()):
+        operation["responses"]["200"]["content"][kind] = BINARY
     if (method, path) in COLUMNS:
         answer = operation["responses"]["200"]
         answer["content"] |= dict.fromkeys((NPY, RAW), BINARY)
@@ -185,7 +208,7 @@ ONLY: dict[tuple[str, str], tuple[type[HorocycleError], ...]] = {
     ("get", "/sessions/{id}/predict"): (*POINTS, *FITTED, errors.UnknownField),
     ("get", "/predict"): (*POINTS, *FITTED, errors.UnknownField),
     ("post", "/sessions/{id}/predict"): (*POINTS, *FITTED, errors.IdReused, errors.RateLimited),
-    ("get", "/sessions/{id}/certificate"): (errors.InvalidParameter,),
+    ("get", "/sessions/{id}/certificate"): (errors.InvalidParameter, errors.EmptyClass),
     ("get", "/sessions/{id}/events"): (errors.RateLimited,),
     ("post", "/sessions/{id}/fits"): (
         *POINTS,
@@ -213,8 +236,9 @@ STATIC = ("/", "/sessions/{id}/live", "/demo", "/problems")
 def _problems(method: str, path: str) -> dict[int, list[type[HorocycleError]]]:
     """What this route can answer instead, by status"""
     kinds: list[type[HorocycleError]] = [*ONLY.get((method, path), ())]
+    kinds += _at_the_door(method, path)
     if method == "get" and path in STATIC:
-        return {}
+        return _by_status(kinds)
     if path not in ("/health/live", "/v2", "/v2/health/live", "/metrics", "/problems/{slug}"):
         kinds += STORE
     if "{id}" in path or path == "/predict":
@@ -223,6 +247,20 @@ def _problems(method: str, path: str) -> dict[int, list[type[HorocycleError]]]:
         kinds += BODY
     if "{id}" in path or path in ("/predict", "/sessions"):
         kinds.append(errors.InvalidRequest)
+    return _by_status(kinds)
+
+
+def _at_the_door(method: str, path: str) -> list[type[HorocycleError]]:
+    """Where API keys are asked for; of a request by a name that is not ours; of one that writes, from a foreign page"""
+    kinds: list[type[HorocycleError]] = [] if path in PROBES else [errors.UnknownHost]
+    if not PUBLIC.fullmatch(path):
+        kinds += [errors.Unauthenticated, errors.ScopeMissing, errors.RateLimited]
+    if path in ("/sessions", "/demo") and method == "post":
+        kinds.append(errors.SessionQuota)
+    return kinds if method == "get" else [*kinds, errors.CrossSite]
+
+
+def _by_status(kinds: list[type[HorocycleError]]) -> dict[int, list[type[HorocycleError]]]:
     found: dict[int, list[type[HorocycleError]]] = {}
     for kind in dict.fromkeys(kinds):
         found.setdefault(STATUS[kind], []).append(kind)

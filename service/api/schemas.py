@@ -357,9 +357,11 @@ class Observe(BaseModel):
 
 
 class Observed(BaseModel):
-    predictions: list[AnyLabel] = Field(description="made before learning each point")
-    scores: list[Any] = Field(description="signed distance to the boundary; n×K for K > 2 labels")
-    correct: list[bool]
+    """With ?reply=summary the columns are left out: predictions, scores, correct, probabilities."""
+
+    predictions: list[AnyLabel] = Field([], description="made before learning each point")
+    scores: list[Any] = Field([], description="signed distance to the boundary; n×K for K > 2 labels")
+    correct: list[bool] = []
     probabilities: list[list[float]] | None = Field(None, description="n×K, with ?probabilities=true")
     accepted: int
     mistakes: int

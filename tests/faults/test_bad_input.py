@@ -769,6 +769,14 @@ def test_the_word_snapshot_does_not_lift_the_limit(client: httpx.Client, head: b
     require_problem(answer, 413, "body-too-large", limit=MIB)
 
 
+def test_an_npy_shape_that_no_machine_holds(client: httpx.Client, ids: dict[str, str]) -> None:
+    head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1, 100000000000000000000)}".ljust(117) + b"\n"
+    body = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head
+    for path in ("observe", "predict"):
+        answer = client.post(f"/sessions/{ids['id']}/{path}", content=body, headers={"content-type": NPY})
+        require_problem(answer, 400, "malformed-body")
+
+
 def test_a_body_at_the_limit_is_read(client: httpx.Client) -> None:
     typed = {"content-type": JSON}
     sid = client.post("/sessions", content=GOOD["session"].ljust(MIB), headers=typed).json()["id"]

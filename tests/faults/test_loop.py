@@ -35,9 +35,20 @@ JSON, RAW, NDJSON = "application/json", "application/octet-stream", "application
 #: Sends the requests of its standard input, and prints the status, the problem and the size of each answer.
 CLIENT = """
 import json, sys, httpx
+from websockets.sync.client import connect
+def message(asked, body):
+    with connect(sys.argv[1].replace("http", "ws", 1) + asked["path"], compression=None, max_size=None) as socket:
+        socket.recv()
+        socket.send(body if "octet" in asked["headers"]["content-type"] else body.decode())
+        told = socket.recv(120)
+    status = json.loads(told).get("problem", {}).get("status", 200)
+    print(status, len(told), told[:300] if status >= 400 else "", flush=True)
 with httpx.Client(base_url=sys.argv[1], timeout=120) as http:
     for asked in map(json.loads, sys.stdin):
         body = open(asked["body"], "rb").read() if asked["body"] else None
+        if asked["verb"] == "STREAM":
+            message(asked, body)
+            continue
         try:
             with http.stream(asked["verb"], asked["path"], content=body, headers=asked["headers"]) as answer:
                 size, first = 0, b""
@@ -88,7 +99,7 @@ OPENED: list[dict[str, Any]] = [
     {"id": "deep", "dimension": 2097, "labels": LABELS, "algorithm": "perceptron", "reference": "origin"},
     *({"dimension": 4096, "labels": LABELS[:500], "algorithm": "perceptron", "reference": "origin"} for _ in range(20)),
 ]
-ONE, TWO = "/sessions/one/observe", "/sessions/two/observe"
+ONE, TWO, STREAM = "/sessions/one/observe", "/sessions/two/observe", "/sessions/one/stream?producer=p"
 #: What is answered, and to what
 WORST: dict[str, Worst] = {
     "empty rows": Worst(413, "POST", ONE, repeated(b'{"points":[', b"[]", b'],"labels":[]}')),
@@ -123,6 +134,14 @@ WORST: dict[str, Worst] = {
     "a snapshot of junk lists": Worst(422, "POST", "/sessions", junk(log=[[]] * 99_000)),
     "a snapshot of junk text": Worst(422, "POST", "/sessions", junk(points="A" * (31 * MIB))),
     "many names": Worst(422, "POST", "/sessions", repeated(b'{"labels":[', b'"a"', b"]}", MIB - 10)),
+    "a long message": Worst(413, "STREAM", STREAM, repeated(b'{"points":[', b"[]", b'],"labels":[]}')),
+    "a message that is too long": Worst(413, "STREAM", STREAM, b"[" * (9 * MIB)),
+    "a message of many points": Worst(422, "STREAM", STREAM, FLAT.tobytes(), RAW),
+    "a message of many points, in short": Worst(200, "STREAM", f"{STREAM}&reply=summary", FLAT.tobytes(), RAW),
+    "a message of many ids": Worst(
+        422, "STREAM", STREAM, b'{"ids":[' + IDS + b'],"labels":[' + b"1," * 499_999 + b"1]}"
+    ),
+    "a message of many classes": Worst(422, "STREAM", "/sessions/classes/stream", CLASSES.tobytes(), RAW),
     "the points of a fit": Worst(422, "POST", "/sessions/one/fits", FLAT.tobytes(), RAW),
 }
 
@@ -150,7 +169,10 @@ class Ticker:
 @asynccontextmanager
 async def serving(url: str) -> AsyncIterator[str]:
     """The service in this process"""
-    config = uvicorn.Config(create_app(Settings(redis_url=url, deadline=30)), port=0, log_config=None, http=DirectHttp)
+    settings = Settings(redis_url=url, deadline=30)
+    config = uvicorn.Config(
+        create_app(settings), port=0, log_config=None, http=DirectHttp, ws_max_size=settings.body_limit
+    )
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         task = asyncio.create_task(server.serve(sockets=[listening]))
