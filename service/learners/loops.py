@@ -247,7 +247,8 @@ def _weights(U: Floats, basis: Floats, rank: int, xi: Floats, b: Floats, w: Floa
     """w ← A⁺ξ; b is scratch"""
     d = U.shape[0]
     if rank == d:
-        w[:] = xi
+        for j in range(d):  # a slice costs more than the solves of a small matrix
+            w[j] = xi[j]
         _solve(U, w, d)
         return
     for m in range(rank):
@@ -417,9 +418,9 @@ def second_orders(
                 if not lifted:
                     _lift(x, p, ss, gap[r], 1 - xx, z)
                     lifted = True
-                if rank[r] == d:
-                    b[:] = z
                 for j in range(d):
+                    if rank[r] == d:
+                        b[j] = z[j]
                     xi[r, j] += z[j] if y[i] == r else -z[j]
                 rank[r], more = _refactor(U[r], basis[r], rank[r], b, e, left if outside else 0.0)
                 q[r] += more
