@@ -72,8 +72,8 @@ async def _opened(here: Context, tenant: str, body: Opening) -> Loaded:
         return await here.forker.open(source, owned(tenant, forked(body, source.spec)), body.fork.at)
     if isinstance(body, MergeSessions):
         parts, size = list[Loaded](), 0
-        for each in body.merge.sessions:
-            parts.append(await here.ingest.current(inner(tenant, each)))
+        for id in body.merge.sessions:
+            parts.append(await here.ingest.current(inner(tenant, id)))
             size += parts[-1].learner_bytes
             if size > MERGED:
                 raise InvalidParameter("merge", f"{size} bytes of learners", f"at most {MERGED}: merge fewer at once")
