@@ -57,6 +57,7 @@ def paused(running: Running) -> None:
 
 def test_256_event_streams_512_connections_and_300_sessions_are_all_served(tmp_path: Path) -> None:
     long = "120"  # a loaded machine is slow to read
-    names = ("HEADER_SECONDS", "BODY_SECONDS", "DEADLINE")
-    with service(tmp_path / "data", **{f"HOROCYCLE_{name}": long for name in names}) as running:
+    with service(
+        tmp_path / "data", HOROCYCLE_HEADER_SECONDS=long, HOROCYCLE_BODY_SECONDS=long, HOROCYCLE_DEADLINE=long
+    ) as running:
         assert asyncio.run(crowd(running)) == {200: STREAMS + 2 * CONNECTIONS}
