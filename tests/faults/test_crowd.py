@@ -21,7 +21,7 @@ async def crowd(running: Running) -> Counter[int]:
                 await http.post("/sessions", json={"id": f"s{i}", "dimension": 2, "algorithm": "perceptron"})
             ).raise_for_status()
 
-        heard, enough = Counter[int](), asyncio.Event()
+        heard, enough, over = Counter[int](), asyncio.Event(), asyncio.Event()
 
         async def listen(i: int) -> int:
             async with http.stream("GET", f"/sessions/s{i}/events", headers={"Last-Event-ID": "0-0"}) as response:
@@ -31,7 +31,7 @@ async def crowd(running: Running) -> Counter[int]:
                         break
                 if len(heard) == STREAMS:
                     enough.set()
-                await enough.wait()  # all of them are open until all have heard something
+                await over.wait()  # all of them are open until all have heard something, and the others are served
                 return response.status_code
 
         async def observe(i: int) -> int:
@@ -46,6 +46,8 @@ async def crowd(running: Running) -> Counter[int]:
         await asyncio.to_thread(paused, running)  # so that all of them want a connection to the store at once
         found += Counter(await asyncio.gather(*(look(i) for i in range(CONNECTIONS))))
         async with asyncio.timeout(120):
+            await enough.wait()
+            over.set()
             return found + Counter(await asyncio.gather(*listening))
 
 
