@@ -55,8 +55,8 @@ FEW = 1000
 LARGE = 1 << 15
 #: How long a commit waits for those that the last one answered.
 GATHER_SECONDS = 0.002
-#: How many sessions a worker keeps decoded.
-LANES = 1024
+#: How many sessions a worker keeps decoded, and bytes of large learners, which have at least LARGE_LEARNER each.
+LANES, LEARNERS, LARGE_LEARNER = 1024, 512 << 20, 1 << 20
 WRITABLE = (Status.WARMING, Status.LIVE)
 
 
@@ -174,6 +174,7 @@ class Ingest:
         lane = self._lane(sid)
         if lane.loaded is None or found.revision >= lane.loaded.revision:  # a commit may have been faster
             lane.loaded = found
+        self._bound_memory(sid, lane)
         return found
 
     def spec(self, sid: str) -> Spec | None:
@@ -247,6 +248,21 @@ class Ingest:
                 del self._lanes[idle]
         return lane
 
+    def _bound_memory(self, sid: str, lane: _Lane) -> None:
+        """Forget idle sessions, those first that were not observed for longest, while large learners are too many"""
+        if lane.loaded is None or lane.loaded.learner_bytes < LARGE_LEARNER:
+            return
+        large = {
+            other: each.loaded.learner_bytes
+            for other, each in self._lanes.items()
+            if each.loaded is not None and each.loaded.learner_bytes >= LARGE_LEARNER
+        }
+        total = sum(large.values())
+        for other, size in large.items():
+            if total > LEARNERS and other != sid and self._lanes[other].is_idle:
+                del self._lanes[other]
+                total -= size
+
     def _wait(self, sid: str, lane: _Lane) -> None:
         """Until there are as many requests as the last commit had, unless that is too long ago"""
         loop = asyncio.get_running_loop()
@@ -281,6 +297,7 @@ class Ingest:
                     _fail(answer, unforeseen)
                 answer.cancel()
             lane.busy, lane.together = None, together
+            self._bound_memory(sid, lane)
             lane.patient = asyncio.get_running_loop().time() + GATHER_SECONDS
             if lane.waiting and len(lane.waiting) < together:
                 self._wait(sid, lane)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,10 +80,24 @@ def service(
     port: str = "0",
     stderr: Any = None,
     verify: Any = True,
+    through: Sequence[str] = (),
     **environment: str,
 ) -> Iterator[Running]:
-    """Run it on a free port until the block ends; it must end by itself when told to."""
-    command = [sys.executable, "-m", "service", "serve", "--port", port, "--data", str(data), "--workers", str(workers)]
+    """Run it on a free port until the block ends; it must end by itself when told to. `through`: a command that has it
+    as further arguments, and becomes it"""
+    command = [
+        *through,
+        sys.executable,
+        "-m",
+        "service",
+        "serve",
+        "--port",
+        port,
+        "--data",
+        str(data),
+        "--workers",
+        str(workers),
+    ]
     unset = {k: v for k, v in os.environ.items() if k != "REDIS_URL" and not k.startswith("HOROCYCLE_")}
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": stderr}
     launcher = subprocess.Popen(command, text=True, env={**unset, **environment}, **streams)

@@ -14,7 +14,9 @@ import pytest
 
 from service.api.schemas import OpenSession
 from service.learners import encode
+from service.sessions import rows
 from service.sessions.records import Waiting
+from service.sessions.requests import Request
 from service.sessions.spec import Spec
 from tests.opening import RAW, SESSIONS, opened, raw
 from tests.running import Running
@@ -249,6 +251,36 @@ def test_many_ids_are_asked_about_in_turn(
     found = asyncio.run(asked())
     assert [each.status for each in found] == ["waiting", "unknown"] * 10
     assert [each.point for each in found[::2]] == [x.tobytes() for x in X]
+
+
+def test_so_many_ids_are_remembered(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that have their labels, and of those that expired, the newest: here three"""
+    for where in ("sessions", "late_labels"):
+        monkeypatch.setattr(f"service.store.{where}.KEEP_IDS", 3)
+
+    async def remembered() -> list[str]:
+        ids, x = [f'"{i}"' for i in range(8)], np.array([0.1, 0.2]).tobytes()
+        async with storing(running.redis_url) as parts:
+            loaded = await parts.opened()
+
+            async def wait(some: list[str], seconds: float) -> None:
+                await parts.late.wait(loaded.spec, [(id, x) for id in some], ttl=seconds, limit=100)
+
+            async def fates() -> list[str]:
+                return [each.status for each in await parts.late.look(loaded.spec.id, ids)]
+
+            await wait(ids[:5], 60.0)
+            late = Request(rows.empty(2), bytes(16), ids=tuple(ids[:5]), late=np.ones(5, dtype=np.int64))
+            await parts.ingest.observe(loaded.spec.id, late)
+            assert Counter(await fates()) == {"unknown": 5, "learned": 3}
+            await wait(ids[5:], 0.001)
+            async with asyncio.timeout(30):
+                while "waiting" in await fates():
+                    await asyncio.sleep(0.005)
+            await wait(['"another"'], 60.0)  # which takes up those that expired
+            return await fates()
+
+    assert asyncio.run(remembered()) == ["unknown"] * 5 + ["expired"] * 3
 
 
 def test_points_that_wait_are_bounded_in_bytes(http: httpx.Client) -> None:

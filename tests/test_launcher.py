@@ -13,7 +13,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from service.process.serve import HEALTH_TIMEOUT
+from service.process.serve import HEALTH_TIMEOUT, _listen
 from service.settings import Settings
 from tests.running import Running, alive, command, service, wait_until_ready
 from tests.waiting import wait_until
@@ -58,6 +58,15 @@ def test_after_a_killed_launcher_the_next_one_has_its_port_at_once(tmp_path: Pat
                 assert first.url == second.url == third.url
                 assert httpx.get(f"{third.url}/sessions/a").status_code == 200
                 wait_until(lambda: not any(map(alive, workers)) and not folder.exists())
+
+
+def test_a_port_that_is_still_held_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by the workers of a killed launcher, which take a moment to notice: this one leaves while it is waited for"""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        address = held.getsockname()
+        monkeypatch.setattr("service.process.serve.time.sleep", lambda _: held.close())
+        with _listen(*address) as listening:
+            assert listening.getsockname() == address
 
 
 def test_the_banner_says_where_and_what_to_try(running: Running) -> None:

@@ -22,6 +22,7 @@ from service.sessions.records import Kept, Loaded
 from service.sessions.requests import Request
 from service.sessions.rows import Batch, empty
 from tests.opening import opened
+from tests.problem import require_problem
 from tests.running import Running
 from tests.storing import bits, stored
 
@@ -146,3 +147,12 @@ def test_what_does_not_add_up_is_refused(http: httpx.Client) -> None:
     taken = http.post("/sessions", json={"merge": {"sessions": ids}, "id": ids[0]})
     assert taken.json()["type"] == "/problems/session-exists"
     assert http.get("/sessions").json() == before
+
+
+def test_a_merge_is_bounded_in_bytes(http: httpx.Client) -> None:
+    """Each of these has 32 MiB; two may be merged at once"""
+    wide = {"algorithm": "gaussian", "dimension": 4096, "labels": list(range(500))}
+    ids = [opened(http, wide) for _ in range(3)]
+    refused = http.post("/sessions", json={"merge": {"sessions": ids}})
+    assert "merge fewer" in require_problem(refused, 422, "invalid-parameter")["detail"]
+    assert http.post("/sessions", json={"merge": {"sessions": ids[:2]}}).status_code == 201

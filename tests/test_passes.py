@@ -294,6 +294,7 @@ def test_only_files_below_the_roots_are_read(tmp_path: Path) -> None:
     for url in (
         *(f"{other}/a.npy", f"{tmp_path}/root2/a.npy", f"{root}/../other/a.npy", f"{root}/link.npy", f"{root}/*.npy"),
         *("a.npy", "/etc/passwd", f"file://{other}/a.npy", f"file://{root}/a.npy", f"{tmp_path}/*/a.npy"),
+        *(f"{root}/../other/a.npy://x", f"{root}/a.npy://x", f"{root}/s3://bucket/a.npy"),
         *("s3://bucket/other/a.npy", "s3://bucket/points2/a.npy", "s3://bucket/points/../a.npy"),
         *("simplecache::s3://bucket/points/a.npy", "s3://bucket/points/a.npy::file:///etc/passwd"),
         *(f"{tmp_path}/[r]oot/*.npy", f"{root}/{{a,b}}.npy", "FILE:///etc/passwd"),

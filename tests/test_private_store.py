@@ -448,16 +448,18 @@ def test_a_damaged_file_is_not_repaired_and_no_repair_is_advised(data: Path) -> 
 
 
 def test_a_folder_that_was_there_becomes_private(data: Path) -> None:
+    """An empty one, and one with the data of a server that was started by hand, say"""
     (data / "appendonlydir").mkdir(parents=True)
-    for folder in (data, data / "appendonlydir"):
-        folder.chmod(0o755)
     before = os.umask(0o022)
     try:
-        with EmbeddedServer(data) as server:
-            call(server.url, "SET", "a", "secret")
-            files = [data, *data.rglob("*")]
-            assert {path.name for path in files} >= {"appendonlydir", "server.sock", "server.log"}
-            shared = [path for path in files if path.parent.name == "appendonlydir" or path.is_dir()]
-            assert [path for path in shared if path.stat().st_mode & 0o077] == []
+        for _ in range(2):
+            for path in (data, *data.rglob("*")):
+                path.chmod(0o755 if path.is_dir() else 0o644)
+            with EmbeddedServer(data) as server:
+                call(server.url, "SET", "a", "secret")
+                files = [data, *data.rglob("*")]
+                assert {path.name for path in files} >= {"appendonlydir", "server.sock", "server.log"}
+                shared = [path for path in files if path.parent.name == "appendonlydir" or path.is_dir()]
+                assert [path for path in shared if path.stat().st_mode & 0o077] == []
     finally:
         os.umask(before)

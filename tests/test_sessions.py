@@ -234,6 +234,8 @@ def test_the_estimate_of_a_budget_begins_anew(http: httpx.Client, running: Runni
         ({}, {"ttl_seconds": 1.5}, "not-a-number"),
         ({}, {"name": "x" * 201}, "invalid-request"),
         ({}, {"name": 1}, "invalid-request"),
+        ({"labels": ["a", "b"]}, {"add_labels": ["x" * 201]}, "invalid-request"),
+        ({}, {"add_labels": list(range(2, 1003))}, "invalid-request"),
         ({}, [], "invalid-request"),
     ],
     ids=str,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import redis
 
@@ -17,6 +18,7 @@ from service.errors import OldFormat, ServerFailed
 from service.process.private_store import EmbeddedServer
 from service.process.store_format import FORMAT, FORMAT_KEY, connect, require_format, require_version, stored_format
 from tests.running import Running, command, wait_until_ready
+from tests.waiting import wait_until
 
 OLD = ("hc:1:sessions", {"demo": 1.0})
 
@@ -138,11 +140,12 @@ def test_a_store_that_hangs_does_not_hold_up_the_check() -> None:
         assert time.monotonic() - began < 2.0  # redis-py's own limit is 5 s
 
 
-def test_a_store_that_does_not_answer_yet_is_waited_for_by_requests(tmp_path: Path) -> None:
-    """The banner comes although there is no store; readiness is 503 until there is one"""
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_store_that_does_not_answer_yet_is_waited_for_by_requests(tmp_path: Path, workers: str) -> None:
+    """The banner comes although there is no store; readiness is 503 until there is one. It is said once"""
     data, address = tmp_path / "data", f"unix://{tmp_path}/data/server.sock"
     with subprocess.Popen(
-        [sys.executable, "-m", "service", "serve", "--port", "0"],
+        [sys.executable, "-m", "service", "serve", "--port", "0", "--workers", workers],
         env={**os.environ, "REDIS_URL": address, "HOROCYCLE_FIT_WORKERS": "0"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -151,12 +154,22 @@ def test_a_store_that_does_not_answer_yet_is_waited_for_by_requests(tmp_path: Pa
         try:
             assert process.stdout is not None
             url = process.stdout.readline().split()[2]
+            wait_until(lambda: unready(url))
             with EmbeddedServer(data):
                 wait_until_ready(url)
         finally:
             process.terminate()
         _, told = process.communicate(timeout=20)
-    assert "the format of the store was not checked" in told
+    assert process.returncode == 0 and "Traceback" not in told
+    assert told.count("the format of the store was not checked") == 1
+
+
+def unready(url: str) -> bool:
+    """Whether it answers, and says that it has no store"""
+    try:
+        return httpx.get(f"{url}/health/ready", timeout=10).status_code == 503
+    except httpx.TransportError:
+        return False
 
 
 def test_a_store_of_another_format_that_answers_late_ends_the_service(tmp_path: Path) -> None:

@@ -47,6 +47,12 @@ def is_in_pieces(scope: Scope) -> bool:
     return bool(scope["path"] == "/sessions" and given.partition(";")[0].strip().lower() == NDJSON)
 
 
+def _brings_points(scope: Scope) -> bool:
+    """Points to infer; or to fit, unless the body is JSON, which only says how"""
+    kind = headers_of(scope).get("content-type", "").partition(";")[0].strip().lower()
+    return bool(scope["path"].endswith("/infer") or (scope["path"].endswith("/fits") and kind != JSON))
+
+
 class BodyLimit:
     """`limit` is that of any body; only those that bring points along, a snapshot's and a fit's, may have `large`."""
 
@@ -59,7 +65,7 @@ class BodyLimit:
             return
         parts: list[Message] = []
         size, more, begun = 0, True, b""
-        limit = max(self._large, self._limit) if scope["path"].endswith(("/fits", "/infer")) else self._limit
+        limit = max(self._large, self._limit) if _brings_points(scope) else self._limit
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":

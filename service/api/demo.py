@@ -9,6 +9,7 @@ import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
+from service.api.admission import tenant_in
 from service.api.bodies import JsonRoute
 from service.api.context import Context, context, stamp
 from service.api.schemas import OpenSession, Session
@@ -17,6 +18,7 @@ from service.errors import OutcomeUnknown, SessionGone, StaleModel, StoreUnavail
 from service.sessions import requests
 from service.sessions.demo import POPULATIONS, Population
 from service.sessions.published import published
+from service.sessions.tenants import inner
 
 router = APIRouter(tags=["demo"], route_class=JsonRoute)
 #: A demo's session ends by itself when nobody has looked at it for so many seconds.
@@ -59,7 +61,7 @@ async def start(body: Demo, request: Request, response: Response) -> dict[str, A
     here.demos.require_room()
     opening = OpenSession(**population.settings, name=population.title, ttl_seconds=IDLE)
     session = await open_session(opening, request, response)
-    here.demos.start(_stream(here, session["id"], population, body.seed))
+    here.demos.start(_stream(here, inner(tenant_in(request.scope), session["id"]), population, body.seed))
     return session
 
 

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.admission import key_in
 from service.api.context import Context, context, stamp
+from service.api.writing import offload
 from service.errors import SessionGone, StateCorrupt, StoreUnavailable, UnknownSession
 from service.sessions.events import event
 from service.sessions.published import published
@@ -26,6 +27,7 @@ from service.sessions.records import EntryId, Loaded
 from service.sessions.showing import shown
 from service.sessions.spec import Spec
 from service.store import codec
+from service.store.api_keys import ApiKey
 from service.store.codec import Record
 
 router = APIRouter(tags=["events"])
@@ -51,7 +53,7 @@ async def events(
         loaded = await here.store.load(id)
         place.enter_context(here.follower.following(id, loaded.newest))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        stream = _stream(here, loaded, _last(last_event_id))
+        stream = _stream(here, loaded, _last(last_event_id), key_in(request.scope))
         response = _Placed(stream, headers=headers, media_type="text/event-stream")
         await stamp(request, response)
         response.place = place.pop_all()
@@ -75,15 +77,17 @@ def _last(given: str | None) -> EntryId | None:
         return None
 
 
-async def _stream(here: Context, loaded: Loaded, last: EntryId | None) -> AsyncIterator[bytes]:
+async def _stream(here: Context, loaded: Loaded, last: EntryId | None, key: ApiKey | None) -> AsyncIterator[bytes]:
     sid, spec, seconds = loaded.spec.id, loaded.spec, here.settings.heartbeat
     yield b"retry: 1000\n\n"
     if last is None or last > loaded.newest:
-        yield _reset(loaded)
+        yield await _reset(loaded)
         last = loaded.newest
     while not here.streams.closing.is_set():
         try:
             found = await _unless_closing(here, sid, last, seconds)
+            if key is not None and not await here.keys.is_good(key):
+                return
             if not found:
                 yield b": still here\n\n"
                 now = await here.store.load(sid)  # raises when it is gone
@@ -93,7 +97,7 @@ async def _stream(here: Context, loaded: Loaded, last: EntryId | None) -> AsyncI
             for record in found:
                 if record.id.number != last.number + 1:
                     loaded = await here.store.load(sid)
-                    yield _reset(loaded)
+                    yield await _reset(loaded)
                     last = loaded.newest
                     break
                 yield _told(spec, record)
@@ -125,7 +129,11 @@ def _told(spec: Spec, record: Record) -> bytes:
     return _sent(name, record.id, orjson.dumps(data))
 
 
-def _reset(loaded: Loaded) -> bytes:
+async def _reset(loaded: Loaded) -> bytes:
+    return await offload(loaded.learner_bytes, _written, loaded)
+
+
+def _written(loaded: Loaded) -> bytes:
     model = {**published(loaded.spec, loaded.state), **asdict(loaded.counters)}
     body: dict[str, Any] = {"session": shown(loaded), "model": model}
     return _sent("reset", loaded.newest, orjson.dumps(body))

@@ -17,6 +17,7 @@ from service.api.bodies import idempotency_key as key_of
 from service.api.context import Context, context, stamp
 from service.api.formats import JSON, NPY, RAW, READING, Reading, load_json, media_type, read_labelled, reading
 from service.api.schemas import Fit, FitList, FitRequest, Promote, Promoted
+from service.api.writing import offload
 from service.batch.classifier import Classifier
 from service.errors import InvalidParameter, InvalidRequest, MalformedBody, ScopeMissing, UnknownField, outer
 from service.fits.roots import require_allowed
@@ -164,10 +165,14 @@ async def _asked(request: Request) -> _Asked:
     if told and (beside := next(iter(query), None)):
         raise InvalidRequest("fields come in a JSON body or in the query, not in both", parameter=beside)
     try:
-        recipe = FitRequest.model_validate(load_json(body) if told else _query(request))
+        recipe = await offload(len(body), _recipe, body) if told else FitRequest.model_validate(_query(request))
     except ValidationError as error:
         raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in error.errors()]) from error
     return _Asked(recipe, kind, body, how)
+
+
+def _recipe(body: bytes) -> FitRequest:
+    return FitRequest.model_validate(load_json(body))
 
 
 def _query(request: Request) -> dict[str, Any]:

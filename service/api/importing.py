@@ -24,6 +24,7 @@ from service.api.schemas import ID, Session
 from service.errors import BodyTooLarge, InvalidSnapshot, MalformedBody, StoreUnavailable
 from service.sessions import rows, saved_fits, snapshot, snapshot_pieces
 from service.sessions.records import Loaded
+from service.sessions.rows import Batch
 from service.sessions.showing import shown
 from service.sessions.spec import Spec
 from service.sessions.tenants import inner, outer
@@ -69,7 +70,7 @@ async def import_pieces(
 
 async def _opened(here: Context, lines: Lines, head: dict[str, Any], spec: Spec) -> Loaded:
     """Nothing is seen of it before the last line; what is staged of one that fails is dropped"""
-    size, points = snapshot_pieces.sizes(head, spec)
+    size, points = await asyncio.to_thread(snapshot_pieces.sizes, head, spec)
     state = await lines.collected("state", size)
     loaded = await asyncio.to_thread(snapshot.read_session, head, state, spec)
     staged = here.store.staging(spec)
@@ -88,13 +89,18 @@ async def _stage_points(lines: Lines, staged: Staging, loaded: Loaded, points: i
         raise InvalidSnapshot("the snapshot has more points than were observed")
     position = observed - points
     while position < observed:
-        data = snapshot_pieces.read_piece(await lines.following(), "points")
-        await asyncio.to_thread(snapshot.check_points, spec, data, observed - position)
-        if not data:
-            raise InvalidSnapshot("a line of the snapshot's points is empty")
-        batch = rows.unpack(data, spec.dimension)
+        data = await lines.piece("points")
+        batch = await asyncio.to_thread(_checked, spec, data, observed - position)
         position += len(batch)
         await staged.points(batch, position, loaded)
+
+
+def _checked(spec: Spec, data: bytes, most: int) -> Batch:
+    """The points of a line, at least one, and so many at the most"""
+    snapshot.check_points(spec, data, most)
+    if not data:
+        raise InvalidSnapshot("a line of the snapshot's points is empty")
+    return rows.unpack(data, spec.dimension)
 
 
 async def _stage_fits(lines: Lines, staged: Staging, loaded: Loaded) -> None:
@@ -121,7 +127,6 @@ class Lines:
         self._buffer, self._searched, self._digest, self._last = bytearray(), 0, sha256(), b""
 
     async def following(self) -> dict[str, Any]:
-        self._digest.update(self._last)
         while (end := self._buffer.find(b"\n", self._searched)) < 0:
             self._searched = len(self._buffer)
             if self._searched > self._limit:
@@ -129,19 +134,28 @@ class Lines:
             if (chunk := await anext(self._chunks, None)) is None:
                 raise InvalidSnapshot("the snapshot ends before its last line, which has its digest")
             self._buffer += chunk
-        self._last = bytes(self._buffer[: end + 1])
+        line = bytes(self._buffer[: end + 1])
         del self._buffer[: end + 1]
         self._searched = 0
-        document = await asyncio.to_thread(load_json, self._last)
+        return await asyncio.to_thread(self._read, line)
+
+    def _read(self, line: bytes) -> dict[str, Any]:
+        self._digest.update(self._last)
+        self._last = line
+        document = load_json(line)
         if not isinstance(document, dict):
             raise InvalidSnapshot("a line of the snapshot is not an object")
         return document
+
+    async def piece(self, name: str) -> bytes:
+        """The next line, which has a piece of that part"""
+        return await asyncio.to_thread(snapshot_pieces.read_piece, await self.following(), name)
 
     async def collected(self, name: str, size: int) -> bytes:
         """The pieces of one part, which has so many bytes"""
         parts, left = list[bytes](), size
         while left > 0:
-            parts.append(snapshot_pieces.read_piece(await self.following(), name))
+            parts.append(await self.piece(name))
             left -= len(parts[-1])
             if left < 0 or not parts[-1]:
                 raise InvalidSnapshot(f"the snapshot's {name} does not have its {size} bytes")

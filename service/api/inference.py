@@ -21,7 +21,15 @@ from service.api.predict import predicted
 from service.api.problems import respond
 from service.api.schemas import Inferred, ModelMetadata, Ready, ServerMetadata
 from service.api.writing import dump, offload, require_bounded
-from service.errors import DimensionMismatch, HorocycleError, InvalidRequest, MalformedBody, NotANumber, outer
+from service.errors import (
+    BodyTooLarge,
+    DimensionMismatch,
+    HorocycleError,
+    InvalidRequest,
+    MalformedBody,
+    NotANumber,
+    outer,
+)
 from service.geometry import Array, require_ball
 from service.sessions.spec import Spec
 
@@ -103,24 +111,36 @@ async def infer(id: str, request: Request) -> Response:
     body, head = await request.body(), request.headers.get("inference-header-content-length")
     loaded = await context(request).ingest.current(id)
     spec = loaded.spec
-    asked, binary = _divided(body, head)
-    X = require_ball(_points(asked, binary, spec.dimension), spec.dimension, c=spec.curvature)
+    asked, X = await offload(len(body), _understood, body, head, spec, context(request).settings.json_limit)
     require_bounded(spec, len(X))
     work = len(X) * max(loaded.learner_bytes, spec.row_bytes)
     scores = np.asarray((await offload(work, predicted, loaded, X))["scores"])
     told = {"model_name": outer(id), "model_version": str(loaded.counters.version)}
-    response = Response(dump({**told, **_answer(asked, spec, scores)}), media_type="application/json")
+    response = Response(await offload(scores.size, _written, told, asked, spec, scores), media_type="application/json")
     await stamp(request, response)
     return response
 
 
-def _divided(body: bytes, head: str | None) -> tuple[Any, bytes]:
-    """The JSON, and the numbers behind it: `head` says where they begin, None that there are none"""
+def _understood(body: bytes, head: str | None, spec: Spec, limit: int) -> tuple[Any, Array]:
+    """What is asked for, and the points; `limit`: bytes that the JSON may have"""
+    length = _length(body, head)
+    if length > limit:
+        raise BodyTooLarge(limit, "bytes of JSON", "; send the numbers behind it, as bytes")
+    asked = load_json(body[:length])
+    return asked, require_ball(_points(asked, body[length:], spec.dimension), spec.dimension, c=spec.curvature)
+
+
+def _length(body: bytes, head: str | None) -> int:
+    """Of the JSON: `head` says where the numbers behind it begin, None that there are none"""
     if head is None:
-        return load_json(body), b""
-    if not (head.isascii() and head.isdigit() and int(head) <= len(body)):
+        return len(body)
+    if not (head.isascii() and head.isdigit() and len(head) < 19 and int(head) <= len(body)):
         raise InvalidRequest(f"{head[:20]!r} is not the length of the JSON", header="Inference-Header-Content-Length")
-    return load_json(body[: int(head)]), body[int(head) :]
+    return int(head)
+
+
+def _written(told: dict[str, Any], asked: dict[str, Any], spec: Spec, scores: Array) -> bytes:
+    return dump({**told, **_answer(asked, spec, scores)})
 
 
 def _answer(asked: dict[str, Any], spec: Spec, scores: Array) -> dict[str, Any]:
@@ -144,8 +164,8 @@ def _points(asked: Any, after: bytes, d: int) -> Array:
         raise InvalidRequest("the body needs one input, 'points', of shape n×d", field="inputs")
     given = inputs[0]
     kind, shape = given.get("datatype"), given.get("shape")
-    if kind not in TYPES:
-        raise NotANumber(f"the datatype is {str(kind)[:20]!r}; it may be {' or '.join(TYPES)}", value=kind)
+    if not isinstance(kind, str) or kind not in TYPES:
+        raise NotANumber(f"the datatype is {str(kind)[:20]!r}; it may be {' or '.join(TYPES)}", value=str(kind)[:20])
     if not isinstance(shape, list) or len(shape) != 2 or any(type(n) is not int or n < 1 for n in shape):
         raise InvalidRequest(f"the shape is {str(shape)[:50]}; it must be n×{d}", field="shape")
     if shape[1] != d:

@@ -85,7 +85,7 @@ async def model_at(id: str, position: int, request: Request) -> Response:
     if not 0 <= position <= loaded.counters.observed:
         raise InvalidParameter("position", position, f"from 0 to {loaded.counters.observed}, the points observed")
     was = await here.log.at(loaded, position)
-    response = Response(await offload(was.spec.columns * was.spec.dimension, model_body, was), media_type=JSON)
+    response = Response(await offload(loaded.learner_bytes, model_body, was), media_type=JSON)
     await stamp(request, response)
     return response
 

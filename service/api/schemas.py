@@ -64,9 +64,8 @@ Members = Annotated[list[Member], Field(min_length=1, max_length=4)]
 Refit = Literal["doubling", "none"]
 Reference = Literal["origin"] | list[Finite] | LearnedReference
 AnyLabel = bool | int | str
-Labelling = Annotated[
-    list[StrictBool | StrictInt | Annotated[StrictStr, Field(max_length=200)]], Field(min_length=2, max_length=1000)
-]
+Word = Annotated[StrictStr, Field(max_length=200)]
+Labelling = Annotated[list[StrictBool | StrictInt | Word], Field(min_length=2, max_length=1000)]
 
 
 class OpenSession(BaseModel):
@@ -284,7 +283,7 @@ class ChangeSession(BaseModel):
     budget: EstimatedBudget | None = Field(None, description="begin the estimate of a strategic budget anew")
     refit: Refit | None = Field(None, description="refits of a softmax, on or off")
     algorithm: Member | None = Field(None, description="auto: this member goes on alone")
-    add_labels: Annotated[list[StrictInt | StrictStr], Field(min_length=1, max_length=1000)] | None = Field(
+    add_labels: Annotated[list[Word | StrictInt], Field(min_length=1, max_length=1000)] | None = Field(
         None, description="more classes; those that are there go on as they are"
     )
 

@@ -25,7 +25,7 @@ from service.api.schemas import (
     SessionList,
 )
 from service.api.writing import offload
-from service.errors import OutcomeUnknown, SessionReplaying, StoreUnavailable
+from service.errors import InvalidParameter, OutcomeUnknown, SessionReplaying, StoreUnavailable
 from service.ingest import WRITABLE
 from service.sessions.changes import with_budget, with_labels, with_member, with_settings
 from service.sessions.merging import merged, require_alike
@@ -36,6 +36,8 @@ from service.sessions.spec import Spec
 from service.sessions.tenants import inner, outer
 
 router = APIRouter(tags=["sessions"], route_class=JsonRoute)
+#: Bytes of the learners that may be merged at once.
+MERGED = 64 << 20
 stamped = [Depends(stamp)]
 
 
@@ -69,7 +71,12 @@ async def _opened(here: Context, tenant: str, body: Opening) -> Loaded:
         source = await here.ingest.current(inner(tenant, body.fork.session))
         return await here.forker.open(source, owned(tenant, forked(body, source.spec)), body.fork.at)
     if isinstance(body, MergeSessions):
-        parts = [await here.ingest.current(inner(tenant, each)) for each in body.merge.sessions]
+        parts, size = list[Loaded](), 0
+        for id in body.merge.sessions:
+            parts.append(await here.ingest.current(inner(tenant, id)))
+            size += parts[-1].learner_bytes
+            if size > MERGED:
+                raise InvalidParameter("merge", f"{size} bytes of learners", f"at most {MERGED}: merge fewer at once")
         require_alike([each.spec for each in parts])
         for each in parts:
             if each.status not in WRITABLE:
@@ -137,7 +144,7 @@ async def model(id: str, request: Request) -> Response:
     headers = {"ETag": tag, "Horocycle-Epoch": str(await here.connection.epoch(id))}
     if unchanged(request.headers.get("if-none-match"), tag):
         return Response(status_code=304, headers=headers)
-    body = await offload(loaded.spec.columns * loaded.spec.dimension, model_body, loaded)
+    body = await offload(loaded.learner_bytes, model_body, loaded)
     return Response(body, headers=headers, media_type=JSON)
 
 

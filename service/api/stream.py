@@ -63,8 +63,9 @@ TOLD = ("reply", "probabilities")
 #: Numbers that the reply to one message may have.
 TOLD_AT_ONCE = 1 << 16
 #: Close codes: come back (this worker ends), or later (the store is away); another connection has taken over; the
-#: session has ended.
+#: session has ended. And what is said when the key is no longer good.
 RESTART, LATER, TAKEN_OVER, ENDED = 1012, 1013, 4409, 4410
+REFUSED = 1008, "this API key has expired, or was revoked"
 AWAY = (StoreUnavailable, StoreFull, StoreReadOnly, OutcomeUnknown, RateLimited)
 
 Reply = Callable[[Answer | HorocycleError], bytes]
@@ -151,6 +152,9 @@ class Stream:
                 await asyncio.wait_for(self._taken_over.wait(), self._here.settings.heartbeat)
             if self._taken_over.is_set() or not await self._is_newest():
                 return TAKEN_OVER, "another connection of this producer has taken over"
+            with suppress(HorocycleError):  # whoever sends something hears of it
+                if not await self._is_admitted():
+                    return REFUSED
 
     async def _end(self) -> tuple[int, str]:
         """When this worker ends: what was read is answered, what was not is sent again on another connection"""
@@ -161,6 +165,11 @@ class Stream:
                     self._went.clear()
                     await self._went.wait()
         return RESTART, "this worker ends: connect again"
+
+    async def _is_admitted(self) -> bool:
+        """Whether the key that it came with is still good"""
+        key = key_in(self._socket.scope)
+        return key is None or await self._here.keys.is_good(key)
 
     async def _is_newest(self) -> bool:
         try:
@@ -183,6 +192,8 @@ class Stream:
                 return 0, ""
             text = message.get("text")
             try:
+                if not await self._is_admitted():
+                    return REFUSED
                 waiting = await self._taken(message["bytes"] if text is None else text.encode(), text is None)
             except AWAY as error:  # its key has no points left for now, or nobody can tell
                 return LATER, described(error)["type"]

@@ -16,7 +16,7 @@ def require_allowed(url: str, roots: Sequence[str]) -> None:
     """Raise unless the URL, or each file that it stands for, is below one of the roots"""
     if not roots:
         raise InvalidParameter("data", url, "left out: no place for data is named, see the setting fit_data")
-    parts = url.partition("://")[2].split("/") if "://" in url else url.split("/")
+    parts = url.split("/")
     bad = "::" in url or not url.isprintable() or any(mark in url for mark in "?#%@\\[]{}")
     if bad or ".." in parts or any("*" in part for part in parts[:-1]):
         raise InvalidParameter("data", url, "a plain path or URL, * in its last part alone")
@@ -29,7 +29,7 @@ def require_allowed(url: str, roots: Sequence[str]) -> None:
 def _below(url: str, root: str) -> bool:
     """Paths as they are when all links have been followed"""
     if "://" in url or "://" in root:
-        return url.startswith(root if root.endswith("/") else f"{root}/")
+        return "://" in root and url.startswith(root if root.endswith("/") else f"{root}/")
     path, place = Path(url), Path(root).resolve()
     if not path.is_absolute() or not path.parent.resolve().is_relative_to(place):
         return False

@@ -196,8 +196,9 @@ def references(spec: Spec, state: Any) -> list[list[float]] | None:
     if spec.reference is None or spec.algorithm == "hyperboloid":
         return None
     members = (state,) if spec.binary else state.members
-    points = [(member.p / math.sqrt(spec.curvature)).tolist() for member in members]
-    return points[:1] if all(p == points[0] for p in points) else points
+    if all(np.array_equal(member.p, members[0].p) for member in members):
+        members = members[:1]
+    return [(member.p / math.sqrt(spec.curvature)).tolist() for member in members]
 
 
 def spec_to_json(spec: Spec) -> str:

@@ -85,6 +85,10 @@ class ApiKeys:
             raise Unauthenticated("this API key is not known, or has expired, or was revoked")
         return found
 
+    async def is_good(self, key: ApiKey) -> bool:
+        """Whether a key that was admitted has been neither revoked nor changed since, and has not expired"""
+        return await self._find(key.id) == key and (key.expires is None or time.time() < key.expires)
+
     async def _find(self, id: str) -> ApiKey | None:
         until, key = self._known.get(id, (0.0, _NOBODY))
         if time.monotonic() < until:

@@ -102,7 +102,8 @@ class Store:
             entry = Entry(Kind.IMPORT, loaded.counters, loaded.status, 0 if kept is None else len(kept), kept)
             if kept is not None:
                 entry = replace(entry, predicted=kept.indices)
-            written = codec.write_entry(codec.with_checkpoint(entry, loaded), spec, commit_name())
+            entry = await asyncio.to_thread(codec.with_checkpoint, entry, loaded)
+            written = await asyncio.to_thread(codec.write_entry, entry, spec, commit_name())
         learner = await asyncio.to_thread(encode, loaded.state)
         loaded = replace(loaded, learner_bytes=len(learner))
         fields = codec.state_fields(None, loaded, learner)
@@ -187,7 +188,9 @@ class Store:
             assert known is not None
             return known
         flat, since = reply
-        loaded = codec.read_state(dict(zip(flat[::2], flat[1::2], strict=True)))
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        large = sum(map(len, fields.values())) > LARGE
+        loaded = await asyncio.to_thread(codec.read_state, fields) if large else codec.read_state(fields)
         if sid not in self._listed or self._listed_in != self._connection.generation:
             await self._put_back(loaded)
         if loaded.learner_at == loaded.newest:
@@ -199,24 +202,20 @@ class Store:
         blocks = await self._log.blocks(
             loaded.spec.id, [name for r in records for name in r.blocks("rows", "replaced")]
         )
-        entries = [codec.read_entry(each, loaded.spec, blocks) for each in records if each.kind is not Kind.FIT]
-        numbers = [record.id.number for record in records]
-        whole = numbers == list(range(loaded.learner_at.number + 1, loaded.newest.number + 1))
-        learned = loaded.learner_at.observed + sum(record.points for record in records) == loaded.newest.observed
-        if not (whole and learned) or any(entry.points and entry.batch is None for entry in entries):
-            raise StateCorrupt("the log lacks entries that the learner is replayed from")
 
-        if not entries:
-            return loaded
-
-        def replay() -> Any:
+        def replay() -> Loaded:
+            entries = [codec.read_entry(each, loaded.spec, blocks) for each in records if each.kind is not Kind.FIT]
+            numbers = [record.id.number for record in records]
+            whole = numbers == list(range(loaded.learner_at.number + 1, loaded.newest.number + 1))
+            learned = loaded.learner_at.observed + sum(record.points for record in records) == loaded.newest.observed
+            if not (whole and learned) or any(entry.points and entry.batch is None for entry in entries):
+                raise StateCorrupt("the log lacks entries that the learner is replayed from")
             state = loaded.state
             for entry in entries:
                 state = replay_learner(loaded.spec, state, 0, entry, entry.points).state
-            return state
+            return replace(loaded, state=state) if entries else loaded
 
-        brief = loaded.learner_bytes <= BRIEF
-        return replace(loaded, state=replay() if brief else await asyncio.to_thread(replay))
+        return replay() if loaded.learner_bytes <= BRIEF else await asyncio.to_thread(replay)
 
     async def kept(self, sid: str, *, points: bool = True) -> Kept:
         """The session and its retained points at one moment, for a snapshot"""

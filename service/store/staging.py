@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import replace
 from typing import Any
@@ -33,7 +34,7 @@ class Staging:
         """Retained points, oldest first; the last is the one before the position `behind`"""
         counters = reached(final.counters, behind)
         entry = Entry(Kind.IMPORT, counters, final.status, len(batch), batch, batch.indices)
-        written = codec.write_entry(entry, self._spec, f"{self._name}{self.entries}")
+        written = await asyncio.to_thread(codec.write_entry, entry, self._spec, f"{self._name}{self.entries}")
         self.entries += 1
         id = EntryId(counters.observed, self.entries)
         order = [f"{counters.observed} {name}" for name in written.blocks]

@@ -240,6 +240,9 @@ def opened_badly() -> Iterator[Row]:
     yield row("labels", "[1, 2, 3]", "binary-only", algorithm='"strategic"')
     many = json.dumps(list(range(1000)))
     yield row("labels", many, "invalid-parameter", dimension="4096", algorithm='"second_order"')
+    yield row("labels", json.dumps(["a" * 201, "b"]), "invalid-request")
+    for dimension in ("1447", "4096"):  # 2²¹ numbers are 1448², and hemisphere coordinates have two more
+        yield row("dimension", dimension, "invalid-parameter", algorithm='"second_order"', reference="null")
     for value in ('"svm"', '"Perceptron"', "1", '""', '["perceptron"]'):
         yield row("algorithm", value, "invalid-request")
     for value in ("", " ", "a b", "a/b", "{a}", "a}b", "a:b", "a.b", "a\n", "ä", "a" * 65, "\0", "../a", "%41"):

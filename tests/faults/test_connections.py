@@ -6,11 +6,13 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.running import Running, service
+from tests.waiting import retry
 
 HEADERS, BODY = 0.6, 2.0
 GET = b"GET /health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n"
@@ -105,6 +107,17 @@ def test_silent_sockets_shut_nobody_out(brisk: Running) -> None:
         crowd = [many.enter_context(connected(brisk)) for _ in range(200)]
         for _ in range(3):
             assert httpx.get(f"{brisk.url}/health/ready", timeout=30).status_code == 200
+        assert until_closed(crowd[0]) == b""
+
+
+def test_there_are_fewer_connections_than_files(tmp_path: Path) -> None:
+    """A worker that may open 200 files has places for 72: others come, and it can still connect to its store"""
+    few = ("sh", "-c", 'ulimit -n 200 && exec "$@"', "sh")
+    with service(tmp_path / "data", through=few, HOROCYCLE_FIT_WORKERS="0") as running, ExitStack() as many:
+        crowd = [many.enter_context(connected(running)) for _ in range(300)]
+        with running.client() as store:
+            store.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        retry(lambda: httpx.get(f"{running.url}/health/ready", timeout=30), 200)
         assert until_closed(crowd[0]) == b""
 
 

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import httpx
 
-from tests.running import service
+from tests.running import Running, service
 
 STREAMS, CONNECTIONS, SESSIONS = 256, 512, 300
 
 
-async def crowd(url: str) -> Counter[int]:
+async def crowd(running: Running) -> Counter[int]:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as http:
+    async with httpx.AsyncClient(base_url=running.url, timeout=120, limits=limits) as http:
         for i in range(SESSIONS):
             (
                 await http.post("/sessions", json={"id": f"s{i}", "dimension": 2, "algorithm": "perceptron"})
             ).raise_for_status()
 
-        heard, enough = Counter[int](), asyncio.Event()
+        heard, enough, over = Counter[int](), asyncio.Event(), asyncio.Event()
 
         async def listen(i: int) -> int:
             async with http.stream("GET", f"/sessions/s{i}/events", headers={"Last-Event-ID": "0-0"}) as response:
@@ -31,22 +31,35 @@ async def crowd(url: str) -> Counter[int]:
                         break
                 if len(heard) == STREAMS:
                     enough.set()
-                await enough.wait()  # all of them are open until all have heard something
+                await over.wait()  # all of them are open until all have heard something, and the others are served
                 return response.status_code
 
         async def observe(i: int) -> int:
-            sid = f"s{i % SESSIONS}"
-            answer = await http.post(f"/sessions/{sid}/observe", json={"point": [0.1, 0.2], "label": 1})
-            look = await http.get(f"/sessions/{sid}/log")
-            return max(answer.status_code, look.status_code)
+            body = {"point": [0.1, 0.2], "label": 1}
+            return (await http.post(f"/sessions/s{i % SESSIONS}/observe", json=body)).status_code
+
+        async def look(i: int) -> int:
+            return (await http.get(f"/sessions/s{i % SESSIONS}/log")).status_code
 
         listening = [asyncio.ensure_future(listen(i)) for i in range(STREAMS)]
         found = Counter(await asyncio.gather(*(observe(i) for i in range(CONNECTIONS))))
+        await asyncio.to_thread(paused, running)  # so that all of them want a connection to the store at once
+        found += Counter(await asyncio.gather(*(look(i) for i in range(CONNECTIONS))))
         async with asyncio.timeout(120):
+            await enough.wait()
+            over.set()
             return found + Counter(await asyncio.gather(*listening))
+
+
+def paused(running: Running) -> None:
+    """The store answers nobody for a while"""
+    with running.client() as client:
+        client.execute_command("CLIENT", "PAUSE", 3000, "ALL")
 
 
 def test_256_event_streams_512_connections_and_300_sessions_are_all_served(tmp_path: Path) -> None:
     long = "120"  # a loaded machine is slow to read
-    with service(tmp_path / "data", HOROCYCLE_HEADER_SECONDS=long, HOROCYCLE_BODY_SECONDS=long) as running:
-        assert asyncio.run(crowd(running.url)) == {200: STREAMS + CONNECTIONS}
+    with service(
+        tmp_path / "data", HOROCYCLE_HEADER_SECONDS=long, HOROCYCLE_BODY_SECONDS=long, HOROCYCLE_DEADLINE=long
+    ) as running:
+        assert asyncio.run(crowd(running)) == {200: STREAMS + 2 * CONNECTIONS}

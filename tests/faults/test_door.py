@@ -117,6 +117,19 @@ def test_a_page_of_another_site_writes_nothing(http: httpx.Client, page: dict[st
     assert "access-control-allow-origin" not in http.get("/sessions", headers=page).headers
 
 
+@pytest.mark.parametrize(
+    "page", [{"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"host": "evil.example"}], ids=str
+)
+def test_a_page_of_another_site_has_no_stream_of_messages(running: Running, http: httpx.Client, page: Any) -> None:
+    """A browser asks nobody before it opens a WebSocket to another site"""
+    http.post("/sessions", json={"id": "streamed", "dimension": 2})
+    key = b64encode(bytes(16)).decode()
+    asked = {"host": "127.0.0.1", "upgrade": "websocket", "connection": "upgrade", "sec-websocket-version": "13"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in {**asked, "sec-websocket-key": key, **page}.items())
+    answer = raw(running, f"GET /sessions/streamed/stream?producer=p HTTP/1.1\r\n{lines}\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 403 ")
+
+
 def test_our_own_pages_write(http: httpx.Client) -> None:
     own = {"origin": str(http.base_url).rstrip("/"), "sec-fetch-site": "same-origin"}
     assert http.post("/sessions", json={"dimension": 2}, headers=own).status_code == 201

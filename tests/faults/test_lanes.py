@@ -1,4 +1,5 @@
-"""An exception that nobody foresaw, in the middle of a commit: whoever waits is answered, and the lane goes on."""
+"""An exception that nobody foresaw, in the middle of a commit: whoever waits is answered, and the lane goes on. What a
+worker keeps of the sessions that it has seen is bounded."""
 
 from __future__ import annotations
 
@@ -58,3 +59,23 @@ def test_who_waits_behind_a_memory_error_is_served(server: EmbeddedServer, monke
     assert sorted(each.counters.observed for each in others) == list(range(1, 11))
     assert telemetry.queue.value == before
     assert [type(each["exception"]) for each in reported] == [MemoryError]  # it is in the log
+
+
+def test_large_learners_are_kept_up_to_a_bound(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has 1.25 MiB, and there is room for three: the ones that were observed last, whoever looks at them"""
+    monkeypatch.setattr(ingest, "LEARNERS", 4 << 20)
+    point = Request(Batch(np.full((1, 400), 0.01), np.array([1])), bytes(16))
+
+    async def run() -> None:
+        async with storing(server.url) as parts:
+            opened = [(await parts.opened(algorithm="second_order", dimension=400)).spec.id for _ in range(6)]
+            small = (await parts.opened()).spec.id
+            for sid in (small, *opened):
+                await parts.ingest.current(sid)
+            assert [sid for sid in opened if parts.ingest.known(sid)] == opened[-3:]
+            for sid in opened[:3]:
+                assert (await parts.ingest.observe(sid, point)).counters.observed == 1
+            assert [sid for sid in opened if parts.ingest.known(sid)] == opened[:3]
+            assert parts.ingest.known(small) is not None
+
+    asyncio.run(run())

@@ -383,3 +383,30 @@ def test_neither_secrets_nor_points_are_logged(tmp_path: Path) -> None:
     told = errors.read_text()
     assert told.count('"path": "/sessions/s/observe"') == 2
     assert not [word for word in (made.split("_", 2)[2], "123454321", "confidential") if word in told]
+
+
+def test_the_streams_of_a_revoked_key_end(client: Make, locked: Running) -> None:
+    """Of events when the next one would be told, of messages with the next message; both are looked at now and then"""
+    http, other = client(tenant="leaving"), client(tenant="leaving")
+    assert http.post("/sessions", json={"id": "s", "dimension": 2}).status_code == 201
+    with http.stream("GET", "/sessions/s/events") as events, streaming(locked, http, "s") as socket:
+        lines = events.iter_lines()
+        assert next(line for line in lines if line.startswith("event:")) == "event: reset"
+        assert "hello" in json.loads(socket.recv())
+        with redis.Redis.from_url(locked.redis_url) as store:
+            store.hdel(api_keys_key(), http.headers["authorization"].split("_")[1])
+        wait_until(lambda: http.get("/sessions").status_code == 401, BELIEVED + 30)
+        assert other.post("/sessions/s/observe", json=POINT).status_code == 200
+        assert [line for line in lines if line.startswith("event:")] == []
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.send(json.dumps(POINT))
+            socket.recv(60)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+    assert other.get("/sessions/s").json()["observed"] == 1
+
+
+def test_a_tenant_watches_a_demo_of_its_own(client: Make) -> None:
+    http = client(tenant="watching")
+    where = http.post("/demo", json={"kind": "taxonomy"}).headers["location"]
+    wait_until(lambda: http.get(where).json()["observed"] > 0)
+    assert http.delete(where).status_code == 204
