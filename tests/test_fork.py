@@ -17,10 +17,13 @@ import numpy as np
 import pytest
 import redis
 
+from service.api import opening
+from service.api.schemas import ForkSession, OpenSession
 from service.errors import SessionReplaying
 from service.geometry import Array
 from service.sessions.changes import with_promotion
 from service.sessions.promotion import begun as begun_from
+from service.sessions.spec import asked
 from service.store.keys import fork_queue_key, session_keys
 from tests.opening import opened, raw
 from tests.running import Running
@@ -214,6 +217,28 @@ def test_a_fork_with_other_settings_is_a_fresh_session_with_the_same_stream(
         for sid in (fork, fresh):
             observe(http, sid, X[60:], indices[60:])
         equal(http, running, fork, fresh)
+
+
+@pytest.mark.parametrize(
+    ("was", "other", "expected"),
+    [
+        ({"algorithm": "perceptron"}, {"algorithm": "auto"}, "restart"),
+        ({}, {"algorithm": "gaussian"}, "alarm"),
+        ({}, {"refit": "none"}, "restart"),
+        ({"drift": {"on_drift": "alarm"}}, {"refit": "none"}, "alarm"),
+        ({"algorithm": "perceptron", "drift": {"on_drift": "restart"}}, {"algorithm": "gaussian"}, "restart"),
+        ({"algorithm": "perceptron"}, {"algorithm": "auto", "drift": {"on_drift": "alarm"}}, "alarm"),
+    ],
+)
+def test_a_fork_with_another_algorithm_does_about_drift_what_that_does_unless_it_was_chosen(
+    was: dict[str, Any], other: dict[str, Any], expected: str
+) -> None:
+    drift = {"sensitivity": 0.002, **was.get("drift", {})}
+    source = OpenSession.model_validate({"dimension": 2, **was, "drift": drift}).spec()
+    fork = opening.forked(ForkSession.model_validate({"fork": {"session": source.id, **other}}), source)
+    told = asked(fork)["drift"]
+    assert told["on_drift"] == expected
+    assert "drift" in other or told["sensitivity"] == 0.002
 
 
 # ----------------------------------------------------------------------------------------------- refusals

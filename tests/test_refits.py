@@ -18,11 +18,12 @@ from service.process.private_store import EmbeddedServer
 from service.sessions.apply import apply, replay
 from service.sessions.beginnings import Past, needs_past
 from service.sessions.opening import first_session
-from service.sessions.records import Entry, Loaded
+from service.sessions.records import Entry, EntryId, Loaded
 from service.sessions.refit import SMALL, asked_for, refits
 from service.sessions.requests import Request
 from service.sessions.rows import Batch
 from tests.opening import RAW, opened, raw
+from tests.sse import listening
 from tests.storing import bits, storing
 from tests.streams import rings
 from tests.waiting import wait_until
@@ -79,7 +80,7 @@ def test_without_refits_or_points_there_are_none() -> None:
         assert not needs_past(begun(**session), 1000)
     of_one_class = Batch(some(30).X, np.zeros(30, dtype=np.int64))
     _, [entry] = streamed(begun(), of_one_class, [])
-    assert entry.replaced == ()
+    assert entry.replaced == () and entry.skipped == (25,)
 
 
 def test_large_ones_take_effect_half_as_far_again() -> None:
@@ -104,6 +105,7 @@ def test_a_large_one_whose_weights_are_not_there_is_left_out() -> None:
         entry = apply(first, [Request(batch[1000:])], Past(batch[:1000], weights)).change.entry
         assert entry is not None
         assert [1000 + each.after for each in entry.replaced] == expected
+        assert entry.skipped == (() if expected else (1200,))
 
 
 # ------------------------------------------------------------------------------------------------- over HTTP
@@ -132,11 +134,13 @@ def test_a_session_begins_anew_from_a_large_fit_and_its_log_replays(http: httpx.
     [fit] = http.get(f"/sessions/{sid}/fits").json()["fits"]
     assert (fit["kind"], fit["features"], fit["points"]) == ("softmax", "hemisphere", 800)
     observe(810, 1190)
-    before = http.get(f"/sessions/{sid}/at/1190/model").json()["weights"]
-    observe(1190, 1200)
-    after = http.get(f"/sessions/{sid}/model").json()["weights"]
-    assert np.abs(np.array(after) - np.array(before)).max() > 0.1  # not what ten points could do
-    observe(1200, 1300)
+    observe(1190, 1300)
+    at = [np.array(http.get(f"/sessions/{sid}/at/{t}/model").json()["weights"]) for t in (1198, 1199, 1200, 1201)]
+    steps = [float(np.abs(after - before).max()) for before, after in pairwise(at)]
+    assert steps[1] > 10 * max(steps[0], steps[2])  # what a point does, but for the one at exactly 1.5·800
+    with listening(http, sid, "0-0") as events:
+        said = next(each.data for each in events if each.name == "commit" and each.data["from"] == 1190)
+    assert said["begun"] == [{"position": 1200, "reason": "refit"}] and said["skipped"] == []
     fork = http.post("/sessions", json={"fork": {"session": sid}}).json()["id"]
     wait_until(lambda: http.get(f"/sessions/{fork}").json()["status"] == "live", 120)
     mine, its = (http.get(f"/sessions/{each}/model").json() for each in (sid, fork))
@@ -148,16 +152,25 @@ def test_a_refit_that_nobody_works_on_is_left_out(tmp_path: Path) -> None:
     X, y = 0.05 * rng.normal(size=(1250, 100)), rng.integers(20, size=1250)
     session = {"algorithm": "softmax", "dimension": 100, "labels": list(range(20))}
 
-    async def run(url: str) -> Loaded:
+    async def run(url: str) -> tuple[Loaded, list[Entry]]:
         async with storing(url) as parts:
             sid = (await parts.opened(**session)).spec.id
             for start in range(0, 1250, 125):
                 await parts.observe(sid, X[start : start + 125], y[start : start + 125], columns=False)
             assert [fit["status"] for fit in await parts.fits.all(sid)] == ["queued"]
-            return await parts.store.load(sid)
+            loaded = await parts.store.load(sid)
+            entries = [entry async for _, entry in parts.log.entries(loaded, EntryId(), 1250)]
+            return loaded, entries
 
     with EmbeddedServer(tmp_path / "data") as server:
-        loaded = asyncio.run(run(server.url))
+        loaded, entries = asyncio.run(run(server.url))
+    assert [(entry.first, entry.skipped) for entry in entries if entry.skipped] == [(1125, (1200,))]
+    begins = [entry.first + each.after for entry in entries for each in entry.replaced]
+    assert begins == [25, 50, 100, 200, 400]  # the small ones alone
+    replayed = begun(**session)
+    for entry in entries:
+        replayed = replay(replayed, entry)
+    assert bits(replayed) == bits(loaded)
     expected, _ = streamed(begun(**session), Batch(X, y), list(range(125, 1250, 125)))
     assert encode(loaded.state) == encode(expected.state)
 

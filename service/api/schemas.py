@@ -13,7 +13,7 @@ from service.errors import DimensionMismatch, InvalidParameter
 from service.geometry import require_ball
 from service.learners.auto import MEMBERS
 from service.learners.drift import SENSITIVITY
-from service.sessions.spec import WITH_OR_WITHOUT, WITHOUT_REFERENCE, Label, Spec, require_moderate
+from service.sessions.spec import WITH_OR_WITHOUT, WITHOUT_REFERENCE, Label, Spec, require_moderate, restarts
 
 #: A number as JSON has it: neither "1" nor true, which pydantic would take
 ID = r"^[A-Za-z0-9_-]{1,64}$"
@@ -146,7 +146,7 @@ class OpenSession(BaseModel):
             members=self._members(algorithm),
             refit=self._refits(algorithm),
             sensitivity=self.drift.sensitivity,
-            restart=(self.drift.on_drift or ("restart" if algorithm == "auto" else "alarm")) == "restart",
+            restart=self.drift.on_drift == "restart" if self.drift.on_drift else restarts(algorithm),
         )
         return require_moderate(asked)
 
@@ -483,7 +483,6 @@ class HingeBound(BaseModel):
 
 
 class Proof(BaseModel):
-    label: AnyLabel | None = Field(None, description="the class against the rest, for K > 2 labels")
     updates: int
     radius: float | None = Field(description="the largest distance from the reference point; null without one")
     margin: float | None
@@ -492,6 +491,10 @@ class Proof(BaseModel):
     disproved: bool | None
     paper_bound: float | None
     hinge: HingeBound | None = Field(None, description="with loss=hinge, where the log holds the whole stream")
+
+
+class ClassProof(Proof):
+    label: AnyLabel = Field(description="this class against the rest")
 
 
 class ErrorRate(BaseModel):
@@ -523,7 +526,7 @@ class Certified(Proof):
     observed: int
     error_rate: ErrorRate
     vote: Vote | None = Field(None, description="of auto")
-    classes: list[Proof] | None = Field(description="one a class, for K > 2 labels")
+    classes: list[ClassProof] | None = Field(description="one a class, for K > 2 labels")
     points: int | None = Field(None, description="margin=best, loss=hinge: how many retained points were used")
     whole_stream: bool | None = Field(None, description="whether those are all that were observed")
     notes: list[str] = Field(description="what the numbers do not say by themselves, a sentence each")

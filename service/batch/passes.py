@@ -26,7 +26,7 @@ Rows = NDArray[np.int64]
 
 #: Numbers of a chunk, which stay in the cache; and its rows at least, at most. Partitions of whole multiples of MOST
 #: rows have the chunks that all rows together would have.
-CHUNK, LEAST, MOST = 1 << 18, 512, 1 << 18
+CHUNK, LEAST, MOST = 1 << 20, 512, 1 << 18
 #: Numbers that rows picked from all partitions may have: 128 MiB
 GATHER = 1 << 24
 
@@ -159,8 +159,8 @@ def added(parts: Iterable[Seen]) -> Seen:
             low = part.low or tuple(np.zeros_like(each) for each in sums)
         else:
             pairs = [_two_sum(a, b) for a, b in zip(sums, part.sums, strict=True)]
-            lows = part.low or tuple(np.zeros_like(each) for each in sums)
-            low = tuple(a + b + e for a, b, (_, e) in zip(low, lows, pairs, strict=True))
+            low = tuple(a + e for a, (_, e) in zip(low, pairs, strict=True))
+            low = tuple(a + b for a, b in zip(low, part.low, strict=True)) if part.low else low
             sums = tuple(s for s, _ in pairs)
         most = tuple(map(max, most, part.most)) if most else part.most
         if part.picked is not None:

@@ -175,7 +175,10 @@ def sign_labels(y: ArrayLike, n: int) -> Signs:
 def class_labels(y: ArrayLike, n: int, K: int) -> NDArray[np.int64]:
     """n class indices 0 … K−1; the first that is none is named."""
     given = _numbers(y, n)
-    return _allowed(given, (given >= 0) & (given < K) & (given % 1 == 0), f"0 … {K - 1}").astype(np.int64)
+    good = (given >= 0) & (given < K)
+    if given.dtype.kind == "f":
+        good &= given % 1 == 0
+    return _allowed(given, good, f"0 … {K - 1}").astype(np.int64)
 
 
 def _numbers(y: ArrayLike, n: int) -> NDArray[Any]:

@@ -381,7 +381,7 @@ def second_orders(
     K = P.shape[0]
     W, xi, U, basis, rank = W0.copy(), xi0.copy(), factors.copy(), bases.copy(), rank0.copy()
     k, q, reach = k0.copy(), q0.copy(), reach0.copy()
-    z, b, e = np.empty(d), np.empty(d), np.empty(d)
+    z, b, e, v, u = np.empty(d), np.empty(d), np.empty(d), np.empty(d), np.empty((d, d))
     ratios, changed = np.zeros((n, K)), np.zeros(n, dtype=np.bool_)
     gap, norm, wp, again = np.empty(K), np.empty(K), np.empty(K), np.zeros(K, dtype=np.bool_)
     for r in range(K):
@@ -391,24 +391,23 @@ def second_orders(
             for j in range(d):
                 again[r] = again[r] and P[r, j] == P[r - 1, j]
     for i in range(n):
-        x = X[i]
         ss, xx, far, lifted = 0.0, 0.0, 0.0, False
         for r in range(K):
-            p, w = P[r], W[r]
             if again[r]:
                 ws = 0.0
                 for j in range(d):
-                    ws += w[j] * (x[j] - p[j])
+                    ws += W[r, j] * (X[i, j] - P[r, j])
             else:
-                ws, ss, xx = _products(x, p, w)
+                ws, ss, xx = _products(X[i], P[r], W[r])
                 far, lifted = ss / (1 - xx) / gap[r], False
             reach[r] = max(reach[r], far)
             if norm[r] > 0:
-                ratios[i, r] = 2 * (ws - ss * wp[r] / gap[r]) / (1 - xx) / norm[r]
+                turned = ss * wp[r] / gap[r] if wp[r] != 0 else 0.0  # at the origin: a division less
+                ratios[i, r] = 2 * (ws - turned) / (1 - xx) / norm[r]
             outside, left = False, 0.0
             if rank[r] < d:
                 if not lifted:
-                    _lift(x, p, ss, gap[r], 1 - xx, z)
+                    _lift(X[i], P[r], ss, gap[r], 1 - xx, z)
                     lifted = True
                 left = _residual(z, basis[r], rank[r], b, e)
                 outside = left > tolerance * math.sqrt(_dot(z, z))
@@ -416,16 +415,28 @@ def second_orders(
                     ratios[i, r] = 0.0
             if (ratios[i, r] >= 0) != (y[i] == r):
                 if not lifted:
-                    _lift(x, p, ss, gap[r], 1 - xx, z)
+                    _lift(X[i], P[r], ss, gap[r], 1 - xx, z)
                     lifted = True
                 for j in range(d):
-                    if rank[r] == d:
-                        b[j] = z[j]
                     xi[r, j] += z[j] if y[i] == r else -z[j]
-                rank[r], more = _refactor(U[r], basis[r], rank[r], b, e, left if outside else 0.0)
-                q[r] += more
-                _weights(U[r], basis[r], rank[r], xi[r], b, w)
-                norm[r], wp[r] = math.sqrt(_dot(w, w)), _dot(w, p)
+                if rank[r] < d:
+                    rank[r], more = _refactor(U[r], basis[r], rank[r], b, e, left if outside else 0.0)
+                    q[r] += more
+                    _weights(U[r], basis[r], rank[r], xi[r], b, v)
+                else:  # the same on copies: slices cost more than the solves of a small matrix
+                    for m in range(d):
+                        b[m], v[m] = z[m], xi[r, m]
+                        for j in range(d):
+                            u[m, j] = U[r, m, j]
+                    q[r] += _rank_one(u, b, d)
+                    _solve(u, v, d)
+                    for m in range(d):
+                        for j in range(d):
+                            U[r, m, j] = u[m, j]
+                norm[r], wp[r] = math.sqrt(_dot(v, v)), 0.0
+                for j in range(d):
+                    wp[r] += v[j] * P[r, j]
+                    W[r, j] = v[j]
                 k[r] += 1
                 changed[i] = True
         if until_change and changed[i]:

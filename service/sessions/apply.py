@@ -46,6 +46,7 @@ class Run(NamedTuple):
     probabilities: Array | None = None
     replaced: tuple[Replaced, ...] = ()
     scored: Callable[[Array], Array] | None = None
+    skipped: tuple[int, ...] = ()  # positions at which a refit was due and left out
 
 
 class Counted(NamedTuple):
@@ -96,7 +97,7 @@ def apply(before: Loaded, requests: Sequence[Request], past: Past | None = None)
     run = runs[0] if len(runs) == 1 else _together(runs)
     batch, decided, replaced = (run.batch, run.decided, run.replaced) if before.spec.keep_points else (None, None, ())
     told = (len(run.wrong), batch, decided, tuple(matched), tuple(alarms), replaced)
-    entry = Entry(Kind.POINTS, after.counters, after.status, *told)
+    entry = Entry(Kind.POINTS, after.counters, after.status, *told, skipped=run.skipped)
     if (jumps := getattr(after.state, "jumps", 0) - getattr(before.state, "jumps", 0)) > 0:  # of strategic alone
         entry = replace(entry, jumps=jumps)
     return Applied(results, Change(after, entry))
@@ -141,7 +142,8 @@ def _learned(before: Loaded, batch: Batch, past: Past, until_change: bool) -> Ru
             run = _replacing(run, Replaced(n, int(run.updates[-1]), restarted(now.spec, now.state), "restart"))
         elif due.begins is not None and len(run.batch) == due.points:
             begun = due.begins(run.state, int(run.updates[-1]), past.followed_by(run.batch))
-            run = run if begun is None else _replacing(run, begun)
+            position = now.counters.observed + due.points
+            run = run._replace(skipped=(position,)) if begun is None else _replacing(run, begun)
         runs.append(run)
         at, past = at + len(run.batch), past.followed_by(run.batch)
         now, _ = _answered(now, run, counted, [Request(run.batch)])
@@ -291,4 +293,5 @@ def _together(runs: list[Run]) -> Run:
         np.concatenate(sure) if sure else None,
         tuple(replaced),
         runs[-1].scored,
+        tuple(position for run in runs for position in run.skipped),
     )

@@ -44,6 +44,7 @@ def _shown(spec: Spec, entry: Entry) -> dict[str, Any]:
         "alarms": list(entry.alarms),
         "jumps": entry.jumps,
         "begun": [{"position": entry.first + each.after, "reason": each.reason} for each in entry.replaced],
+        "skipped": list(entry.skipped),
         "points": [],
         "labels": [],
         "predictions": [],

@@ -25,7 +25,7 @@ from service.sessions.beginnings import Past
 from service.sessions.records import Change, Entry, EntryId, Fork, Kind, Listed, Loaded, Matched, Replaced, Status
 from service.sessions.requests import Request
 from service.sessions.rows import Batch, Indices
-from service.sessions.spec import WITHOUT_REFERENCE, Spec, asked
+from service.sessions.spec import WITHOUT_REFERENCE, Spec, asked, restarts
 
 #: Points that one commit of a fork carries at the most.
 STEP = 20_000
@@ -48,6 +48,8 @@ def settings(source: Spec, given: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidParameter(name, given[name], f"{known[name]!r}, as in the session that is forked")
     if given.get("algorithm", source.algorithm) != source.algorithm:  # settings that another learner may not have
         known = {name: value for name, value in known.items() if name not in ("average", "members", "refit")}
+        if source.restart == restarts(source.algorithm):  # nobody chose it: each learner has its own default
+            known["drift"] = {"sensitivity": source.sensitivity}
         if given["algorithm"] in WITHOUT_REFERENCE:
             del known["reference"]
     elif "reference" in given:
@@ -81,7 +83,7 @@ def progress(loaded: Loaded | Listed) -> float | None:
 def replayed_exactly(before: Loaded, entries: Sequence[tuple[EntryId, Entry]]) -> Change:
     """One step: the entries that follow in the source's log, replayed; `before` as `inner` gives it"""
     after, batches, predicted, matched = before, list[Batch](), list[Indices](), list[Matched]()
-    replaced, alarms = list[Replaced](), list[int]()
+    replaced, alarms, skipped = list[Replaced](), list[int](), list[int]()
     last, points = EntryId(), 0
     for id, entry in entries:
         here = min(entry.points, _fork(before).at - entry.first)
@@ -90,6 +92,7 @@ def replayed_exactly(before: Loaded, entries: Sequence[tuple[EntryId, Entry]]) -
         after = replay(after, entry, here)
         replaced += [replace(each, after=points + each.after) for each in entry.replaced if each.after <= here]
         alarms += [position for position in entry.alarms if position <= entry.first + here]
+        skipped += [position for position in entry.skipped if position <= entry.first + here]
         if entry.batch is not None:
             batches.append(entry.batch[:here])
             predicted.append(entry.predicted[:here])
@@ -101,7 +104,7 @@ def replayed_exactly(before: Loaded, entries: Sequence[tuple[EntryId, Entry]]) -
     changed = after.spec if after.spec is not before.spec else None
     kind, fit = (entry.kind, entry.fit) if not points else (Kind.POINTS, None)
     entry = Entry(kind, after.counters, after.status, points, replaced=tuple(replaced), spec=changed, fit=fit)
-    entry = replace(entry, matched=tuple(matched), alarms=tuple(alarms))
+    entry = replace(entry, matched=tuple(matched), alarms=tuple(alarms), skipped=tuple(skipped))
     if batches and before.spec.keep_points:
         entry = replace(entry, batch=rows.joined(batches), predicted=np.concatenate(predicted))
     return _outer(before, Change(after, entry), last)

@@ -125,7 +125,7 @@ class Replaced:
 
     after: int
     updates: int
-    state: Any
+    state: Any  # None: it is large, and was not read
     reason: str  # warmup, refit, restart; promotion, budget, labels, member
 
 
@@ -157,6 +157,7 @@ class Entry:
     fit_status: str | None = None
     checkpoint: bytes = b""  # the session after it (checkpoint.py)
     jumps: int = 0  # points that would have had an estimated budget fall by more than half
+    skipped: tuple[int, ...] = ()  # positions at which a refit was due and left out
 
     @property
     def first(self) -> int:

@@ -2,7 +2,8 @@
 
 A small one, n·K·(d+2) ≤ SMALL for its n points, is computed in the commit itself and takes effect at t. A larger one is
 fitted meanwhile and takes effect at 1.5t, where the points since t are replayed to it silently; it is left out if the
-fit is not there by then. Either is recorded in the log as a replaced learner, so that a replay gives the same bits.
+fit is not there by then. The log records either, the learner that was begun or the position at which there was none, so
+that a replay gives the same bits.
 """
 
 from __future__ import annotations

@@ -212,6 +212,11 @@ def spec_from_json(text: str | bytes) -> Spec:
     return Spec(**found)
 
 
+def restarts(algorithm: str) -> bool:
+    """Whether a learner begins anew where drift is found, unless a session says otherwise"""
+    return algorithm == "auto"
+
+
 def asked(spec: Spec) -> dict[str, Any]:
     """What was asked for when the session was opened, in the words of POST /sessions; None: it has no such setting"""
     reference: Any = None if spec.reference is None else list(spec.reference)

@@ -19,7 +19,7 @@ An entry of the log:
     kind, commit, head      what it is, the commit's id, the head after it
     points                  how many points were learned
     rows, predicted, truth  they: all of them, or the first SAMPLE if all are in a block, as columns (sessions/rows.py)
-    matched, alarms, jumps, replaced, spec, fit, status, checkpoint   where there is one
+    matched, alarms, jumps, skipped, replaced, spec, fit, status, checkpoint   where there is one
     blocks, sums            which of rows, replaced, checkpoint are in `blocks`, under the name <commit><part>; their
                             checksums
     check                   a checksum of all fields before it
@@ -240,6 +240,8 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
         fields += ("matched", json.dumps([[m.if_match, m.accepted, m.version, m.first] for m in entry.matched]))
     if entry.alarms:
         fields += ("alarms", " ".join(map(str, entry.alarms)))
+    if entry.skipped:
+        fields += ("skipped", " ".join(map(str, entry.skipped)))
     if entry.jumps:
         fields += ("jumps", entry.jumps)
     if entry.spec is not None:
@@ -328,12 +330,14 @@ def record_rows(record: Record, spec: Spec, blocks: Mapping[str, bytes]) -> byte
 
 
 def read_entry(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None = None) -> Entry:
-    """The whole entry; without its blocks (None) the first SAMPLE points, and no learner or checkpoint that is large"""
+    """The whole entry; without its blocks (None) the first SAMPLE points, and no learner or checkpoint that is large:
+    where and why the learner was replaced is still told"""
     fields = record.fields
     try:
         counters, status = read_head(fields[b"head"])
-        learners = _part(record, "replaced", b"learner", blocks) if b"replaced" in fields else None
-        replaced = () if learners is None else _replaced(json.loads(fields[b"replaced"]), learners)
+        named = json.loads(fields.get(b"replaced", b"[]"))
+        learners = _part(record, "replaced", b"learner", blocks) if named else b""
+        replaced = _replaced(named if learners is not None or blocks is None else [], learners)
         with np.errstate(invalid="raise"):  # a class index that is no number
             batch, predicted = _points(record, spec, blocks)
         return Entry(
@@ -351,15 +355,17 @@ def read_entry(record: Record, spec: Spec, blocks: Mapping[str, bytes] | None = 
             fields[b"status"].decode() if b"status" in fields else None,
             _part(record, "checkpoint", b"checkpoint", blocks) or b"",
             int(fields.get(b"jumps", 0)),
+            tuple(int(each) for each in fields.get(b"skipped", b"").split()),
         )
     except (ValueError, KeyError, TypeError, FloatingPointError) as error:
         raise StateCorrupt(f"entry {record.id} of the log is damaged") from error
 
 
-def _replaced(named: list[tuple[int, int, str, int]], learners: bytes) -> tuple[Replaced, ...]:
+def _replaced(named: list[tuple[int, int, str, int]], learners: bytes | None) -> tuple[Replaced, ...]:
     found, at = list[Replaced](), 0
     for after, updates, reason, size in named:
-        found.append(Replaced(after, updates, decode(learners[at : at + size]), reason))
+        state = None if learners is None else decode(learners[at : at + size])
+        found.append(Replaced(after, updates, state, reason))
         at += size
     return tuple(found)
 
