@@ -1,9 +1,9 @@
 """What one shard holds, what it serves, and what more shards and workers add, as far as two cores show it.
 
-`python -m benchmarks.shard`, some three minutes. Memory is MEMORY USAGE of a session's keys. Speed is that of commits:
-worker processes apply requests to their sessions and commit them, without HTTP, to 1, 2 or 3 masters of a cluster,
-without replicas and without a disk; CPU is that of the processes themselves. Every cell is the better of two runs,
-interleaved. What docs/scale.md plans with goes to results/shard.json, which `python -m benchmarks.plan` reads.
+`python -m benchmarks.shard`, some three minutes. Memory is MEMORY USAGE of a session's keys, of every element. Speed is
+that of commits: worker processes apply requests to their sessions and commit them, without HTTP, to 1, 2 or 3 masters
+of a cluster, without replicas and without a disk; CPU is that of the processes themselves. Every cell is the quicker of
+two runs, interleaved. `python -m benchmarks.plan` reads what this writes to results/shard.json.
 """
 
 from __future__ import annotations
@@ -23,19 +23,16 @@ import numpy as np
 import redis
 
 from benchmarks.result_files import FOLDER, kept
-from service.api.schemas import OpenSession
-from service.process.private_store import EmbeddedServer
-from service.sessions.opening import first_session
 from service.sessions.requests import Request
 from service.sessions.rows import Batch
 from service.store.keys import born_key, session_keys, sessions_key
 from service.store.slots import SLOTS
 from tests.cluster import COMMON, Server, cluster_options, free_ports, start, stop
-from tests.storing import storing
+from tests.storing import Parts, storing
 from tests.waiting import wait_until
 
-#: Seconds of a measurement, sessions of a worker, coordinates of a point.
-SECONDS, SESSIONS, D = 3.0, 16, 10
+#: Seconds of a measurement, sessions of a worker, coordinates of a point, points a commit.
+SECONDS, SESSIONS, D, SIZES = 3.0, 16, 10, (1, 10, 100, 1000)
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -47,24 +44,29 @@ def used(client: redis.Redis, *keys: str) -> int:
 
 
 async def memory(url: str, client: redis.Redis) -> dict[str, float]:
-    rng, found = np.random.default_rng(0), dict[str, float]()
+    found = dict[str, float]()
     async with storing(url) as parts:
-        for d in (2, 20):
-            opened = first_session(OpenSession(dimension=d, reference="origin").spec())
-            sid = (await parts.store.open(opened)).spec.id
-            keys = [born_key(sid), *session_keys(sid)]
-            found[f"opened, d = {d}"] = used(client, *keys)
-            for keyed in (False, True):
-                for number in range(120):
-                    X = rng.uniform(-0.7, 0.7, (100, d)) / d**0.5
-                    batch = Batch(X, (X[:, 0] > 0).astype(np.int64))
-                    key = f"key-{number}" if keyed else None
-                    await parts.ingest.observe(sid, Request(batch, bytes(16), key))
-                found[f"full, 100 points a request{' with keys' if keyed else ''}, d = {d}"] = used(client, *keys)
+        for d in (2, 10, 20):
+            for size, keyed in ((100, False), (100, True), (1, True)):
+                opened = await parts.opened(dimension=d, algorithm="second_order")
+                keys = [born_key(opened.spec.id), *session_keys(opened.spec.id)]
+                found[f"opened, d = {d}"] = used(client, *keys)
+                await fill(parts, opened.spec.id, d, size, keyed)
+                how = f"{size} points a request" if size > 1 else "a point a request"
+                found[f"full, {how}{' with keys' if keyed else ''}, d = {d}"] = used(client, *keys)
         names = {f"{i:032x}": 1.7e9 + i for i in range(10_000)}
         client.zadd(sessions_key("many"), names)
         found["an entry of the list"] = round(used(client, sessions_key("many")) / len(names))
     return found
+
+
+async def fill(parts: Parts, sid: str, d: int, size: int, keyed: bool) -> None:
+    """More points than a session retains by default"""
+    rng = np.random.default_rng(0)
+    for number in range(12_000 // size):
+        X = rng.uniform(-0.7, 0.7, (size, d)) / d**0.5
+        batch = Batch(X, (X[:, 0] > 0).astype(np.int64))
+        await parts.ingest.observe(sid, Request(batch, bytes(16), f"key-{number}" if keyed else None))
 
 
 # --------------------------------------------------------------------------------------------------------- speed
@@ -155,7 +157,8 @@ def better(runs: list[dict[str, float]]) -> dict[str, float]:
 
 
 def speed(folder: Path) -> dict[str, dict[str, float]]:
-    cells = [(1, 1, 1), (1, 1, 100), (1, 1, 1000), (1, 2, 100), (2, 1, 100), (2, 2, 100), (3, 1, 100), (3, 2, 100)]
+    cells = [(1, 1, size) for size in SIZES] + [(1, 2, 100)]
+    cells += [(shards, workers, 100) for shards in (2, 3) for workers in (1, 2)]
     found: dict[tuple[int, int, int], list[dict[str, float]]] = {each: [] for each in cells}
     for round in range(2):
         for count in (1, 2, 3):
@@ -176,7 +179,7 @@ def replication(folder: Path) -> dict[str, float]:
     replica = start(folder / "two", free_ports(1)[0], *COMMON, "--replicaof", f"127.0.0.1 {port}")
     try:
         wait_until(lambda: server.answers() and replica.answers() and replica.run("ROLE")[3] == b"connected")
-        for size in (1, 100, 1000):
+        for size in SIZES:
             found[f"{size} points a commit"] = asyncio.run(_sent(server, size))
     finally:
         stop([server, replica])
@@ -197,8 +200,13 @@ async def _sent(server: Server, size: int) -> float:
 def main() -> None:
     with tempfile.TemporaryDirectory() as name, kept("shard"):
         folder, found = Path(name), dict[str, Any]()
-        with EmbeddedServer(folder / "data") as server, redis.Redis.from_url(server.url) as client:
-            found["bytes"] = asyncio.run(memory(server.url, client))
+        server = start(folder / "one", free_ports(1)[0], *COMMON)
+        try:
+            wait_until(server.answers)
+            with redis.Redis(port=server.port) as client:
+                found["bytes"] = asyncio.run(memory(f"redis://{server.address}", client))
+        finally:
+            stop([server])
         for what, size in found["bytes"].items():
             print(f"{what:<44} {size:>12,.0f} bytes")
         found["replicated"] = replication(folder / "replication")
