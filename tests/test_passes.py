@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -19,16 +20,17 @@ from hypothesis import strategies as st
 from service.batch import passes as batch_passes
 from service.batch import softmax, svm
 from service.batch.classifier import Recipe, fit, fit_points
-from service.batch.passes import MOST, Held, Passes, Seen, Task, added, held
+from service.batch.passes import Held, Passes, Seen, Task, added, held
 from service.batch.points import InMemory, View
 from service.errors import FitFailed, InvalidParameter, NotSeparable, UnknownLabel
 from service.fits import sources
 from service.fits.command import main
-from service.fits.executors import Processes
+from service.fits.executors import Processes, Stopped
 from service.fits.roots import require_allowed
 from service.fits.sources import Files, pieces_of
 from service.geometry import Array
-from tests.fit_cases import RECIPES, REFERENCE, data
+from tests.fit_cases import RECIPES, REFERENCE, Slow, count, data
+from tests.waiting import wait_until
 
 
 def divided(X: Array, indices: Any, K: int, cuts: Sequence[int]) -> InMemory:
@@ -206,20 +208,16 @@ class Cancelled(Exception):
     pass
 
 
-def test_what_is_cancelled_ends_in_the_workers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    X, indices = data("hinge", 3 * MOST // 2)
-    np.save(tmp_path / "a.npy", np.c_[X, indices])
-    heard = []
-
-    def passed() -> None:
-        heard.append(1)
-        if len(heard) == 3:
+def test_what_is_cancelled_in_mid_pass_ends_in_the_workers_too(tmp_path: Path) -> None:
+    parts = [Slow(tmp_path / "a"), Slow(tmp_path / "b")]
+    with ThreadPoolExecutor(1) as thread:
+        with pytest.raises(Cancelled), Processes(2) as pool:
+            passing = thread.submit(Passes(parts, 1, executor=pool), count, None)
+            wait_until(lambda: all(each.read() for each in parts))
+            pids = pool.pids()
             raise Cancelled
-
-    with pytest.raises(Cancelled), Processes(2) as pool:
-        pids = pool.pids(wait=True)
-        files = Files(*pieces_of(str(tmp_path / "a.npy")), (0, 1), executor=pool, passed=passed)
-        fit_points(RECIPES["hinge"], files, 1.0, lambda _: None)
+        assert isinstance(passing.exception(), Stopped)
+    assert max(each.read() for each in parts) < 1000
     assert len(pids) == 2
     for pid in pids:
         with pytest.raises(ProcessLookupError):
@@ -255,13 +253,9 @@ def test_a_file_that_is_not_there_or_cut_off(tmp_path: Path) -> None:
     pieces, d = pieces_of(str(tmp_path / "a.npy"))
     os.truncate(tmp_path / "a.npy", os.path.getsize(tmp_path / "a.npy") - 8)
     with pytest.raises(FitFailed, match="shorter"):
-        Files(pieces, d, (0, 1)).passes(View())(_count, None)
+        Files(pieces, d, (0, 1)).passes(View())(count, None)
     with pytest.raises(InvalidParameter, match="there is none"):
         pieces_of(str(tmp_path / "*.parquet"))
-
-
-def _count(chunk: Any, asked: None) -> Seen:
-    return Seen((np.array([len(chunk)]),))
 
 
 def test_the_command(stored: tuple[Path, Array, Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -163,7 +164,9 @@ class Dask:
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Seen]:
         watched = [(_Remote(part, self._event_name), rows, visit, asked) for part, rows, visit, asked in tasks]
-        self._futures = self.client.map(done, watched, pure=False)
+        with warnings.catch_warnings():  # the rows that are asked for by their places may be megabytes of them
+            warnings.filterwarnings("ignore", "Sending large graph")
+            self._futures = self.client.map(done, watched, pure=False)
         try:
             found = self.client.gather(self._futures)
         except self._distributed.KilledWorker as error:

@@ -24,6 +24,8 @@ import numpy as np
 import pytest
 
 from clients import Client, WentBackwards
+from service.consume.consumer import Choices, Consumer, Slots
+from service.consume.source import Source
 from service.errors import StoreUnavailable
 from service.process.private_store import EmbeddedServer
 from service.store import scripts
@@ -294,6 +296,24 @@ def test_sessions_on_every_shard_do_what_sessions_do(servers: Cluster, running: 
         assert not {each.id for each in sessions} & {each.id for each in client.sessions.list()}
 
 
+def test_sessions_on_every_shard_are_fed_from_streams_on_any(servers: Cluster) -> None:
+    """horocycle consume, whose streams are on a cluster as well"""
+
+    async def consume() -> None:
+        async with storing(servers.url) as parts, storing(servers.url) as streams:
+            opened = [(await parts.opened(id=on(servers, master, "fed"))).spec.id for master in servers.masters]
+            sources = [Source(streams.connection, f"fed:{i}", 5.0) for i in range(4)]
+            for source in sources:
+                for number in range(30):
+                    fields = ("session", opened[number % 3], "point", f"[0.1,{number / 100}]", "label", "1")
+                    await streams.connection.call("XADD", source.name, "*", *fields)
+            how: tuple[Any, ...] = (parts.connection, parts.ingest, Choices(batch=7, drain=True), str, Slots(4))
+            await asyncio.gather(*(Consumer(source, *how).run() for source in sources))
+            assert [(await parts.store.load(sid)).counters.observed for sid in opened] == [40, 40, 40]
+
+    asyncio.run(consume())
+
+
 def test_followers_on_every_shard_hear_of_what_another_worker_learns(servers: Cluster) -> None:
     async def follow() -> None:
         async with storing(servers.url) as here, storing(servers.url) as there:
@@ -375,8 +395,7 @@ def test_an_entry_that_a_failover_lost_is_put_back_when_its_session_or_fit_is_lo
 def test_scripts_run_on_a_server_that_does_not_know_them(servers: Cluster) -> None:
     async def ask() -> None:
         async with storing(servers.url) as parts:
-            opened = [await parts.opened() for _ in range(12)]  # on all three
-            assert len({servers.owner(state_key(each.spec.id)).port for each in opened}) == 3
+            opened = [await parts.opened(id=on(servers, master, "scripts")) for master in servers.masters]
             for master in servers.masters:
                 master.run("SCRIPT", "FLUSH", "SYNC")
             for each in opened:
@@ -527,14 +546,14 @@ def until_answered(ask: Callable[[], object]) -> None:
 
 
 @long
-def test_with_a_replica_to_wait_for_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
-    for run in range(4):
-        rng = random.Random(run)
-        with lagging(tmp_path / str(run), HOROCYCLE_WAIT_REPLICAS="1", HOROCYCLE_DEADLINE="2") as found:
-            behind, servers, running = found
-            behind.late = lambda rng=rng: rng.uniform(0, 0.02)  # type: ignore[misc]
-            for master in servers.masters:
-                lose_one(behind, servers, running, on(servers, master, f"kept{run}"), rng)
+@pytest.mark.parametrize("run", range(4))
+def test_with_a_replica_to_wait_for_nothing_acknowledged_is_lost(tmp_path: Path, run: int) -> None:
+    """Three masters are killed, one after another"""
+    rng = random.Random(run)
+    with lagging(tmp_path, HOROCYCLE_WAIT_REPLICAS="1", HOROCYCLE_DEADLINE="2") as (behind, servers, running):
+        behind.late = lambda: rng.uniform(0, 0.02)
+        for master in servers.masters:
+            lose_one(behind, servers, running, on(servers, master, f"kept{run}"), rng)
 
 
 def lose_one(behind: Lag, servers: Cluster, running: Running, sid: str, rng: random.Random) -> None:

@@ -38,7 +38,7 @@ from tests.storing import stored, storing
 from tests.waiting import wait_until
 
 SESSIONS = ("red", "green", "blue")
-KILLS = 50 if os.environ.get("SOAK_SECONDS") else 3
+KILLS = 50 if os.environ.get("SOAK_SECONDS") else 1
 long = pytest.mark.skipif(not os.environ.get("SOAK_SECONDS"), reason="make soak")
 
 
