@@ -15,7 +15,7 @@ from tests.waiting import retry, wait_until
 def test_the_service_goes_on_with_the_replica_when_the_master_dies(tmp_path: Path) -> None:
     with (
         sentinels(tmp_path / "servers") as servers,
-        service(tmp_path / "data", workers=2, REDIS_URL=servers.url) as running,
+        service(tmp_path / "data", REDIS_URL=servers.url, HOROCYCLE_FIT_WORKERS="0") as running,
         httpx.Client(base_url=running.url, timeout=30) as http,
     ):
         http.post("/sessions", json={"id": "one", "dimension": 2, "reference": "origin"}).raise_for_status()
