@@ -260,7 +260,8 @@ class Ingest:
         if lane.timer is not None:
             lane.timer.cancel()
             lane.timer = None
-        pending, points, each = list[Pending](), 0, lane.loaded.spec.columns if lane.loaded else 1
+        pending: list[Pending] = []
+        points, each = 0, lane.loaded.spec.columns if lane.loaded else 1
         while lane.waiting and points < GATHER:
             pending.append(lane.waiting.popleft())
             points += each * (len(pending[-1][0].ids) or len(pending[-1][0].batch.indices))
@@ -296,7 +297,8 @@ class Ingest:
             before = lane.loaded
             if before.status not in WRITABLE:
                 raise SessionReplaying(sid, before.status)
-            requests, learned_ids = [request for request, _ in pending], list[str]()
+            requests = [request for request, _ in pending]
+            learned_ids: list[str] = []
             marked = any([r.key is not None or r.numbered is not None or r.consumed is not None for r in requests])
             if marked and (early := out_of_turn(before.producers, requests)):
                 if fresh:

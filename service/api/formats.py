@@ -159,7 +159,8 @@ def _small(body: bytes, spec: Spec) -> Batch | None:
             return None
         if type(points) is not list or type(labels) is not list:
             return None
-        d, index, types, most, numbers = spec.dimension, spec.index, spec.label_types, spec.surely_inside, list[float]()
+        d, index, types, most = spec.dimension, spec.index, spec.label_types, spec.surely_inside
+        numbers: list[float] = []
         for point, label in zip(points, labels, strict=True):
             square = 0.0
             for x in point:

@@ -138,7 +138,8 @@ SUMMARY = b'{"accepted":%d,"mistakes":%d,"session":{"observed":%d,"mistakes":%d,
 
 def told_of(spec: Spec, labels: Batch | Indices, answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:
     """The columns, if they were asked for, with indices of labels for predictions; and the totals"""
-    c, columns = answer.counters, dict[str, Any]()
+    c = answer.counters
+    columns: dict[str, Any] = {}
     session = {"observed": c.observed, "mistakes": c.mistakes, "updates": c.updates, "version": c.version}
     if answer.scores is not None:
         decided = spec.decide(answer.scores) if answer.decided is None else answer.decided

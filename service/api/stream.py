@@ -192,7 +192,8 @@ class Stream:
 
     async def _taken(self, body: bytes, raw: bool) -> Waiting:
         """A message on its way to be applied, and where its answer will come from"""
-        spec, fields = self._here.ingest.spec(self._spec.id) or self._spec, dict[str, Any]()
+        spec = self._here.ingest.spec(self._spec.id) or self._spec
+        fields: dict[str, Any] = {}
         most = self._here.settings.body_limit if raw else self._here.settings.json_limit
         if not raw and len(body) <= most and FIELDS.search(body):
             with suppress(HorocycleError):  # read as a body of observe it is named
@@ -247,7 +248,7 @@ class Stream:
 
     def _replies(self) -> tuple[list[bytes], tuple[int, str] | None]:
         """To as many messages as are done, in their order; and how the connection ends, if one has no reply"""
-        replies = list[bytes]()
+        replies: list[bytes] = []
         for answer, _, reply in self._waiting:
             if not answer.done():
                 break

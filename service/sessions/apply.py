@@ -63,8 +63,11 @@ class Applied(NamedTuple):
 
 def apply(before: Loaded, requests: Sequence[Request], past: Past | None = None) -> Applied:
     """`past`: what a learner may begin anew from in these requests; `beginnings.needs_past` says when it is needed"""
-    after, results = before, list[Answer | StaleModel]()
-    runs, matched, alarms = list[Run](), list[Matched](), list[int]()
+    after = before
+    results: list[Answer | StaleModel] = []
+    runs: list[Run] = []
+    matched: list[Matched] = []
+    alarms: list[int] = []
     for if_match, group in groupby(requests, key=lambda request: request.if_match):
         for together in [list(group)] if if_match is None else [[request] for request in group]:
             if if_match is not None and if_match != after.counters.version:
@@ -271,7 +274,8 @@ def _together(runs: list[Run]) -> Run:
     """Runs one after another as one"""
     if len(runs) == 1:
         return runs[0]
-    start, replaced = 0, list[Replaced]()
+    start = 0
+    replaced: list[Replaced] = []
     for run in runs:
         replaced += [replace(each, after=start + each.after) for each in run.replaced]
         start += len(run.batch)

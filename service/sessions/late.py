@@ -18,7 +18,9 @@ LETTERS = {"waiting": b"A", "unknown": b"U", "expired": b"E", "learned": b"L"}
 
 def resolved(spec: Spec, requests: Sequence[Request], fates: Mapping[str, Waiting]) -> tuple[list[Request], list[str]]:
     """The requests with the points of their ids, and the ids that are learned now"""
-    found, taken, learned = list[Request](), dict(fates), list[str]()
+    found: list[Request] = []
+    learned: list[str] = []
+    taken = dict(fates)
     for request in requests:
         if request.late is not None:
             here = [taken[id] for id in request.ids]

@@ -176,6 +176,7 @@ def judged(tally: Tally, probabilities: Array, indices: NDArray[np.int64], decid
 # -------------------------------------------------------------------------------------- the confusion matrix
 
 _CELL = np.dtype([("predicted", "<u2"), ("count", "<u8")])
+_PAIR = struct.Struct("<HQ")  # the same, and faster for a few
 
 
 @frozen
@@ -217,7 +218,7 @@ def counted(before: Confusion, indices: NDArray[np.int64], decided: NDArray[np.i
 
 
 def pack_row(row: Mapping[int, int]) -> bytes:
-    return np.array(sorted(row.items()), dtype=_CELL).tobytes()
+    return b"".join([_PAIR.pack(j, row[j]) for j in sorted(row)])
 
 
 def unpack_row(data: bytes) -> dict[int, int]:
