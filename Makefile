@@ -95,7 +95,7 @@ ON_ANY_STORE := $(addprefix tests/test_,sessions.py stream.py message_stream.py 
 
 soak: $(VENV)/.compiled $(VENV)/.test
 	@$(BIN)/python -m tests.faults.soak
-	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_cluster.py tests/faults/test_consume.py tests/faults/test_loop.py tests/faults/test_message_stream.py tests/faults/test_model.py tests/faults/test_openapi.py tests/test_svm_random.py tests/test_theorems.py tests/test_confidence.py
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} SOAK_SVM=1 $(BIN)/python -m pytest tests/faults/test_bad_input.py tests/faults/test_cluster.py tests/faults/test_consume.py tests/faults/test_loop.py tests/faults/test_message_stream.py tests/faults/test_model.py tests/faults/test_openapi.py tests/test_svm_random.py tests/test_theorems.py tests/test_confidence.py
 	@for store in cluster sentinel; do $(BIN)/python -m pytest --store=$$store $(ON_ANY_STORE) || exit 1; done
 
 check: $(VENV)/.check $(VENV)/.test $(VENV)/.bench

@@ -62,13 +62,14 @@ def http(running: Running) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One worker, whose limits are soon met, and a store of its own"""
+    """One worker, whose limits are soon met, and a store of its own; nobody works on fits"""
     with service(
         tmp_path_factory.mktemp("small") / "data",
         HOROCYCLE_LABEL_TTL="0.4",
         HOROCYCLE_WAITING_POINTS="20",
         HOROCYCLE_HEARTBEAT="0.1",
         HOROCYCLE_EVENT_STREAMS="4",
+        HOROCYCLE_FIT_WORKERS="0",
     ) as found:
         yield found
 

@@ -129,7 +129,7 @@ def wait_until_ready(url: str, seconds: float = 300.0, verify: Any = True) -> No
             except httpx.TransportError:
                 pass
             assert time.monotonic() < deadline, f"{url} is not ready after {seconds} s"
-            time.sleep(0.02)
+            time.sleep(0.05)
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -19,7 +19,7 @@ import pytest
 from service.process.http_protocol import GRACE
 from service.store.keys import log_key
 from tests.opening import RAW, opened, raw
-from tests.running import Running, service
+from tests.running import Running, alive, service
 from tests.sse import Sent, listening, parsed, spoken
 from tests.storing import storing
 from tests.strategies import points
@@ -232,7 +232,10 @@ def test_a_session_that_keeps_no_points_has_events_without_them(near: httpx.Clie
 
 def test_streams_end_when_the_service_is_told_to(tmp_path: Path) -> None:
     """At once and whole, not when the server's patience is over; the heartbeat is far away"""
-    with service(tmp_path / "data", HOROCYCLE_HEARTBEAT="600") as running, ExitStack() as held:
+    with (
+        service(tmp_path / "data", HOROCYCLE_HEARTBEAT="600", HOROCYCLE_FIT_WORKERS="0") as running,
+        ExitStack() as held,
+    ):
         http = held.enter_context(httpx.Client(base_url=running.url, timeout=30))
         sid = opened(http, {"dimension": 2, "reference": "origin"})
         streams = []
@@ -241,9 +244,9 @@ def test_streams_end_when_the_service_is_told_to(tmp_path: Path) -> None:
             events = parsed(answer.iter_lines())
             assert spoken(events, 1)[0].name == "reset"
             streams.append(events)
-        began = time.monotonic()
+        began, store = time.monotonic(), running.store_pid
         os.kill(running.launcher.pid, signal.SIGTERM)
         assert not any(event.name for events in streams for event in events)
         running.launcher.wait(20)
         assert time.monotonic() - began < GRACE
-        assert running.launcher.returncode == 0
+        assert running.launcher.returncode == 0 and not alive(store)

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import time
-from itertools import product
 from pathlib import Path
 
 import httpx
@@ -20,15 +19,16 @@ from tests.waiting import wait_until
 
 
 def test_told_to_stop_it_stops_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """One worker and two, SIGTERM and SIGINT; each finds what the one before it was told"""
-    for round, (workers, number) in enumerate(product([1, 2], [signal.SIGTERM, signal.SIGINT])):
-        with service(tmp_path / "data", workers=workers) as running:
+    """Two workers; the second finds what the first was told. One worker: test_events.py and test_demo.py"""
+    for round, number in enumerate((signal.SIGTERM, signal.SIGINT)):
+        with service(tmp_path / "data", workers=2) as running:
             assert len(httpx.get(f"{running.url}/sessions").json()["sessions"]) == round
             httpx.post(f"{running.url}/sessions", json={"dimension": 2}).raise_for_status()
-            store, pids = running.store_pid, running.worker_pids
+            pids = [running.store_pid, *running.worker_pids, *running.fit_worker_pids]
+            assert len(pids) == 4
             running.launcher.send_signal(number)
             assert running.launcher.wait(60) == 0
-            assert not any(map(alive, [store, *pids]))
+            assert not any(map(alive, pids))
 
 
 def test_a_worker_that_is_killed_during_its_health_check_is_replaced_at_once(mortal: Running) -> None:
@@ -45,16 +45,16 @@ def test_a_worker_that_is_killed_during_its_health_check_is_replaced_at_once(mor
 def test_after_a_killed_launcher_the_next_one_has_its_port_at_once(tmp_path: Path) -> None:
     """Of a launcher with one worker, and of one with two, which end with it and take their metrics along"""
     data = tmp_path / "data"
-    with service(data) as first:
+    with service(data, HOROCYCLE_FIT_WORKERS="0") as first:
         port = str(httpx.URL(first.url).port)
         httpx.post(f"{first.url}/sessions", json={"id": "a", "dimension": 2}).raise_for_status()
         first.launcher.kill()
-        with service(data, workers=2, port=port) as second:
+        with service(data, workers=2, port=port, HOROCYCLE_FIT_WORKERS="0") as second:
             assert httpx.get(f"{second.url}/sessions/a").status_code == 200
             workers, folder = second.worker_pids, second.metrics_folder
             assert folder.exists()
             second.launcher.kill()
-            with service(data, port=port) as third:
+            with service(data, port=port, HOROCYCLE_FIT_WORKERS="0") as third:
                 assert first.url == second.url == third.url
                 assert httpx.get(f"{third.url}/sessions/a").status_code == 200
                 wait_until(lambda: not any(map(alive, workers)) and not folder.exists())
@@ -75,7 +75,7 @@ def test_the_banner_says_where_and_what_to_try(running: Running) -> None:
 
 
 def test_a_configured_store_is_used(tmp_path: Path, running: Running) -> None:
-    with service(tmp_path / "data", REDIS_URL=running.redis_url) as other:
+    with service(tmp_path / "data", REDIS_URL=running.redis_url, HOROCYCLE_FIT_WORKERS="0") as other:
         httpx.post(
             f"{other.url}/sessions", json={"id": "from-afar", "dimension": 2, "reference": "origin"}
         ).raise_for_status()

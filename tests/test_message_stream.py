@@ -32,7 +32,14 @@ LABELS = [1 if x[0] > 0.2 * x[1] else -1 for x in POINTS]
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, asked_store: dict[str, str]) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("messages") / "data"
-    with service(folder, workers=2, HOROCYCLE_HEARTBEAT="0.3", HOROCYCLE_BODY_LIMIT="100000", **asked_store) as found:
+    with service(
+        folder,
+        workers=2,
+        HOROCYCLE_HEARTBEAT="0.3",
+        HOROCYCLE_BODY_LIMIT="100000",
+        HOROCYCLE_FIT_WORKERS="0",
+        **asked_store,
+    ) as found:
         yield found
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import httpx
 import numpy as np
@@ -17,7 +15,7 @@ import redis
 from service.learners import strategic
 from service.store.keys import session_keys
 from tests.opening import RAW, opened, raw
-from tests.running import Running, service
+from tests.running import Running
 from tests.sse import listening, spoken
 from tests.storing import stored
 from tests.strategies import points
@@ -246,41 +244,3 @@ def test_a_change_that_is_refused_changes_nothing(http: httpx.Client, session: A
     refused = http.patch(f"/sessions/{sid}", content=json.dumps(change), headers={"content-type": "application/json"})
     assert (refused.status_code, refused.json()["type"]) == (422, f"/problems/{slug}")
     assert http.get(f"/sessions/{sid}").json() == before
-
-
-# ------------------------------------------------------------------------------- gone is gone
-
-
-def test_what_is_gone_stays_gone_after_a_restart(tmp_path: Path) -> None:
-    ended, expired, kept = (f"{name}-{uuid4().hex}" for name in ("ended", "expired", "kept"))
-    with service(tmp_path / "data") as running, httpx.Client(base_url=running.url, timeout=30) as http:
-        for sid, ttl in ((ended, None), (expired, 1), (kept, None)):
-            http.post(
-                "/sessions", json={"dimension": 2, "reference": "origin", "id": sid, "ttl_seconds": ttl}
-            ).raise_for_status()
-            http.post(f"/sessions/{sid}/observe", json={"point": [0.1, 0.2], "label": -1}).raise_for_status()
-        http.delete(f"/sessions/{ended}").raise_for_status()
-        before = http.get(f"/sessions/{kept}").json()
-        deadline = time.monotonic() + 10
-        while http.get(f"/sessions/{expired}").status_code != 410:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    with service(tmp_path / "data") as running, httpx.Client(base_url=running.url, timeout=30) as http:
-        for sid in (ended, expired):
-            for what in (
-                "",
-                "/model",
-                "/metrics",
-                "/events",
-                "/snapshot",
-                "/predict?x=0,0",
-                "/disk.svg",
-                "/certificate",
-            ):
-                gone = http.get(f"/sessions/{sid}{what}")
-                assert (gone.status_code, gone.json()["type"]) == (410, "/problems/session-gone"), what
-            taken = http.post("/sessions", json={"dimension": 2, "reference": "origin", "id": sid})
-            assert (taken.status_code, taken.json()["type"]) == (409, "/problems/session-exists")
-        assert http.get("/sessions/never").status_code == 404
-        assert http.get(f"/sessions/{kept}").json() == before
-        assert [each["id"] for each in http.get("/sessions").json()["sessions"]] == [kept]

@@ -1,22 +1,19 @@
-"""python -m service.fits.child FOLDER: one fit in a process of its own, so that it can be limited and ended.
+"""python -m service.fits.child FD: one fit in a process of its own, so that it can be limited and ended.
 
 Reads the job, a line of JSON, and the points from standard input (not from a file: to write one would make the store
-wait for the disk); says how far it is on stdout, a number a line; leaves model.bin and report.json in the folder, or
-failure.json. It ends when its standard input does, and the folder with it: a fit does not outlive who asked for it.
+wait for the disk); says how far it is on stdout, a number a line; writes its result to the file descriptor: a line of
+JSON, and the model. It ends when its standard input does: a fit does not outlive who asked for it.
 """
 
 from __future__ import annotations
 
 import json
 import resource
-import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,27 +29,24 @@ from service.fits.sources import Files, pieces_of
 from service.sessions import rows
 
 
-def main(folder: Path) -> None:
-    clear = partial(shutil.rmtree, folder, ignore_errors=True)
+def main(result: int) -> None:
     with open(0, "rb", closefd=False) as given:
         job = json.loads(given.readline() or b"null")
         points = b"" if job is None else given.read(job["bytes"])
     if job is None or len(points) < job["bytes"]:
-        clear()  # whoever asked is gone
-        return
-    threading.Thread(target=follow_stdin, args=[clear], daemon=True).start()
+        return  # whoever asked is gone
+    threading.Thread(target=follow_stdin, daemon=True).start()
     np.eye(64) @ np.eye(64)  # BLAS takes its buffers now: later it would end the process if it could not
     resource.setrlimit(resource.RLIMIT_AS, (job["memory"], job["memory"]))
     try:
         model, report = _fit(job, points)
     except HorocycleError as error:
-        _leave(folder / "failure.json", json.dumps(described(error), default=str).encode())
+        _leave(result, failure=described(error))
     except (MemoryError, ImportError):  # or a library that finds no room to be loaded
         failure = FitFailed(f"the fit needs more than {job['memory']} bytes of memory")
-        _leave(folder / "failure.json", json.dumps(described(failure)).encode())
+        _leave(result, failure=described(failure))
     else:
-        (folder / "model.bin").write_bytes(model)
-        _leave(folder / "report.json", json.dumps(report).encode())
+        _leave(result, model, report=report)
 
 
 def _fit(job: dict[str, Any], points: bytes) -> tuple[bytes, dict[str, Any]]:
@@ -99,13 +93,13 @@ def _refit(job: dict[str, Any], batch: rows.Batch) -> tuple[Classifier, dict[str
     return classifier, {"points": len(batch)}
 
 
-def _leave(path: Path, data: bytes) -> None:
-    """All of it or nothing"""
-    part = path.with_suffix(".part")
-    part.write_bytes(data)
-    part.rename(path)
+def _leave(result: int, model: bytes = b"", **told: dict[str, Any]) -> None:
+    """With the length of the model, by which the worker sees whether it has all of it"""
+    with open(result, "wb") as file:
+        file.write(json.dumps({**told, "bytes": len(model)}, default=str).encode() + b"\n")
+        file.write(model)
 
 
 if __name__ == "__main__":
-    with suppress(BrokenPipeError, FileNotFoundError):  # whoever asked is gone, and the folder with it
-        main(Path(sys.argv[1]))
+    with suppress(BrokenPipeError):  # whoever asked is gone
+        main(int(sys.argv[1]))

@@ -21,9 +21,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
@@ -89,19 +88,20 @@ def _forker(connection: Connection) -> Forker:
 
 
 async def _work_on(fits: FitQueue, job: Job, limits: Limits) -> None:
-    """Told when nothing is left of the process and its folder"""
-    with TemporaryDirectory(prefix="horocycle-fit-") as name:
-        settle = await _run(fits, job, limits, Path(name))
+    """Told when nothing is left of the process; its result is in a file without a name, which ends with its readers"""
+    with TemporaryFile() as result:
+        settle = await _run(fits, job, limits, result)
     if settle is not None:
         await settle()
 
 
 async def _run(
-    fits: FitQueue, job: Job, limits: Limits, folder: Path
+    fits: FitQueue, job: Job, limits: Limits, result: IO[bytes]
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """Fit in a process of its own. Returns what is to be told of it; None: it is cancelled, or another's"""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "service.fits.child", str(folder)),
+        *(sys.executable, "-m", "service.fits.child", str(result.fileno())),
+        pass_fds=[result.fileno()],
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, **ONE_THREAD},
@@ -121,14 +121,22 @@ async def _run(
         return None
     if over:
         return partial(fits.failed, job, described(FitFailed(f"the fit took longer than {limits.seconds:g} s")))
-    if (folder / "report.json").exists():
-        report, model = json.loads((folder / "report.json").read_text()), (folder / "model.bin").read_bytes()
-        return partial(fits.done, job, report, model)
-    if (folder / "failure.json").exists():
-        return partial(fits.failed, job, json.loads((folder / "failure.json").read_text()))
+    told, model = _read(result)
+    if told is not None and "failure" in told:
+        return partial(fits.failed, job, told["failure"])
+    if told is not None:
+        return partial(fits.done, job, told["report"], model)
     if process.returncode is not None and process.returncode < 0:
         return partial(fits.again, job)  # killed from outside: it may go well another time
     return partial(fits.failed, job, described(FitFailed(f"its process ended with exit code {process.returncode}")))
+
+
+def _read(result: IO[bytes]) -> tuple[dict[str, Any] | None, bytes]:
+    """What the process left, a line of JSON and the model; None unless it left all of it"""
+    result.seek(0)
+    line, end, model = result.read().partition(b"\n")
+    told: dict[str, Any] = json.loads(line) if end else {}
+    return (told, model) if told.get("bytes") == len(model) else (None, b"")
 
 
 async def _watch(fits: FitQueue, job: Job, process: asyncio.subprocess.Process, until: float) -> bool | None:

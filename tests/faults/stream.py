@@ -209,13 +209,15 @@ def two_workers(running: Running, seconds: float = 60.0) -> list[int]:
     raise AssertionError(f"no two workers within {seconds} s")
 
 
-def open_session(url: str, algorithm: str = "perceptron", dimension: int = 2, session: str = SESSION) -> None:
+def open_session(
+    url: str, algorithm: str = "perceptron", dimension: int = 2, session: str = SESSION, keep_points: int = KEPT
+) -> None:
     settings = {
         "id": session,
         "algorithm": algorithm,
         "dimension": dimension,
         "reference": "origin",
-        "keep_points": KEPT,
+        "keep_points": keep_points,
     }
     httpx.post(f"{url}/sessions", json=settings, timeout=30).raise_for_status()
 

@@ -22,7 +22,10 @@ def let_files_grow_to(running: Running, size: int) -> None:
 
 
 def test_what_was_acknowledged_is_there_when_there_is_room_again(tmp_path: Path) -> None:
-    with service(tmp_path / "data") as running, httpx.Client(base_url=running.url, timeout=30) as http:
+    with (
+        service(tmp_path / "data", HOROCYCLE_FIT_WORKERS="0") as running,
+        httpx.Client(base_url=running.url, timeout=30) as http,
+    ):
         assert http.post("/sessions", json={"id": "s", "dimension": 2}).status_code == 201
         store, acknowledged, refused = running.store_pid, list[str](), list[httpx.Response]()
 

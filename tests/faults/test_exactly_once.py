@@ -40,6 +40,7 @@ from tests.faults.stream import (
     pause_each_worker,
     stored,
     stream_through,
+    two_workers,
     wait_for_both_workers,
 )
 from tests.running import Running, service
@@ -57,7 +58,7 @@ CHECKS = {
 
 
 def run(data: Path, workers: int = 2, **environment: str) -> AbstractContextManager[Running]:
-    return service(data, workers=workers, **environment)
+    return service(data, workers=workers, HOROCYCLE_FIT_WORKERS="0", **environment)
 
 
 def without(check: str, text: str) -> str:
@@ -68,29 +69,28 @@ def without(check: str, text: str) -> str:
 # --------------------------------------------------------------------------------------------------------- the gate
 
 
-def gate(data: Path, seed: int, algorithm: str, *, points: int = 10_000, dimension: int = 2) -> Stored:
-    rng = np.random.default_rng(seed)
-    stream = Stream(seed, points=points, dimension=dimension, pause=0.04)
-    with run(data) as running:
-        faults = [partial(kill_a_worker, running, rng), partial(kill_the_store, running)] * 4
-        faults += [partial(pause_each_worker, running)] * 2
-        rng.shuffle(faults)
-        wait_for_both_workers(running)
-        open_session(running.url, algorithm, dimension)
-        stream_through(stream, running, faults)
-        found = stored(running)
-        assert_exactly_once(stream.requests, found)
-        return found
+def gate(running: Running, seed: int, algorithm: str, *, points: int, dimension: int = 2) -> Stored:
+    rng, session = np.random.default_rng(seed), f"gate-{seed}"
+    stream = Stream(seed, points=points, dimension=dimension, pause=0.04, session=session)
+    faults = [partial(kill_a_worker, running, rng), partial(kill_the_store, running)] * 2
+    faults += [partial(pause_each_worker, running)]
+    rng.shuffle(faults)
+    two_workers(running)
+    open_session(running.url, algorithm, dimension, session, keep_points=points + 400)
+    stream_through(stream, running, faults)
+    found = stored(running, session)
+    assert_exactly_once(stream.requests, found)
+    return found
 
 
-def test_every_acknowledged_point_is_applied_exactly_once_whatever_is_killed(tmp_path: Path) -> None:
-    found = gate(tmp_path / "0", 20240229, "second_order")
+def test_every_acknowledged_point_is_applied_exactly_once_whatever_is_killed(mortal: Running) -> None:
+    found = gate(mortal, 20240229, "second_order", points=4_000)
     assert found.loaded.newest.observed - found.loaded.learner_at.observed < 50  # small: stored every few commits
     assert len(found.loaded.checkpoints) >= 3
 
 
-def test_so_is_it_when_the_learner_is_large_and_stored_now_and_then(tmp_path: Path) -> None:
-    found = gate(tmp_path, 20240302, "second_order", points=3_000, dimension=60)
+def test_so_is_it_when_the_learner_is_large_and_stored_now_and_then(mortal: Running) -> None:
+    found = gate(mortal, 20240302, "second_order", points=1_500, dimension=60)
     assert found.loaded.learner_at.number > 0
     assert found.loaded.learner_bytes > 60 * found.loaded.spec.row_bytes  # more than a commit of a few requests
 

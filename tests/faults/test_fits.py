@@ -30,7 +30,7 @@ from service.store.fit_queue import MOST_ATTEMPTS, FitQueue, Job
 from service.store.keys import fit_points_key, fit_queue_key, session_keys, state_key
 from service.store.scripts import Script
 from tests.faults.stream import alive
-from tests.running import Running, children, service, wait_until_ready
+from tests.running import Running, service, wait_until_ready
 from tests.storing import storing
 from tests.streams import flipped, separable
 from tests.waiting import wait_until
@@ -40,17 +40,32 @@ RAW = "application/octet-stream"
 #: Two pieces of a row each, in the tests that make pieces so small.
 ROWS = bytes(range(16))
 
+#: What a fit does first, when it has its points.
+HOLD = """\
+    hold = __import__("pathlib").Path({folder!r}, "hold")
+    if hold.exists():
+        (hold.parent / "held" / str(__import__("os").getpid())).touch()
+    while hold.exists():
+        time.sleep(0.01)
+"""
+
+
+def replaced(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
 
 @contextmanager
 def impatient(folder: Path, workers: int = 1) -> Iterator[Running]:
-    """A service whose leases are short, and whose fits leave what they leave in `folder`/tmp"""
+    """A service whose leases are short, whose fits can be held, and leave what they leave in `folder`/tmp"""
     if not (folder / "service").exists():
         shutil.copytree(Path(package.__path__[0]), folder / "service")  # with Numba's cache and its time stamps
-        queue = folder / "service" / "store" / "fit_queue.py"
-        text = queue.read_text()
-        assert text.count("\nLEASE = 10_000\n") == 1
-        queue.write_text(text.replace("\nLEASE = 10_000\n", f"\nLEASE = {LEASE}\n"))
+        replaced(folder / "service/store/fit_queue.py", "\nLEASE = 10_000\n", f"\nLEASE = {LEASE}\n")
+        begin = "    np.eye(64) @ np.eye(64)"
+        replaced(folder / "service/fits/child.py", begin, HOLD.format(folder=str(folder)) + begin)
         (folder / "tmp").mkdir()
+        (folder / "held").mkdir()
     copied = {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1", "TMPDIR": str(folder / "tmp")}
     with service(folder / "data", workers=workers, HOROCYCLE_DEADLINE="2", **copied) as found:
         yield found
@@ -81,14 +96,13 @@ def points(n: int) -> Array:
     return np.column_stack([X, flipped(rng, y, 0.2) > 0])
 
 
-SHORT, LONG = points(100), points(60_000)  # with reference=cv the long one takes a second of its own
+POINTS = points(100).tobytes()
 
 
-def submitted(http: httpx.Client, rows: Array = SHORT, **fields: Any) -> tuple[str, str]:
+def submitted(http: httpx.Client) -> tuple[str, str]:
     """The session and the fit"""
-    sid = http.post("/sessions", json={"dimension": 2, "reference": "origin", **fields}).json()["id"]
-    how = {"reference": "cv"} if rows is LONG else {}
-    answer = http.post(f"/sessions/{sid}/fits", content=rows.tobytes(), params=how, headers={"content-type": RAW})
+    sid = http.post("/sessions", json={"dimension": 2, "reference": "origin"}).json()["id"]
+    answer = http.post(f"/sessions/{sid}/fits", content=POINTS, headers={"content-type": RAW})
     assert answer.status_code == 202, answer.text
     return sid, answer.json()["id"]
 
@@ -115,33 +129,25 @@ def ended(http: httpx.Client, sid: str, fit: str, seconds: float = 90.0) -> dict
     return told
 
 
-def fitting(running: Running) -> list[int]:
-    """The processes that fit"""
-    return [pid for worker in running.fit_worker_pids for pid in children(worker, "service.fits.child")]
-
-
-def begun(running: Running, before: int = 0) -> int:
-    """The process of the fit that is under way, as soon as there is one, and another than before"""
-    wait_until(lambda: set(fitting(running)) - {before})
-    return next(pid for pid in fitting(running) if pid != before)
-
-
-def in_the_midst(pid: int) -> bool:
-    """Whether it has worked for longer than it takes to begin"""
-    ticks = sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
-    return ticks > 0.9 * os.sysconf("SC_CLK_TCK")
-
-
 @contextmanager
-def held(running: Running) -> Iterator[int]:
-    """The fit under way does not get on while the block lasts"""
-    pid = begun(running)
-    os.kill(pid, signal.SIGSTOP)
+def holding(running: Running) -> Iterator[Callable[[], int]]:
+    """Fits that begin within the block do not get on until it ends. Yields a wait for the process of the next"""
+    hold, held = running.data.parent / "hold", running.data.parent / "held"
+
+    def begun() -> int:
+        wait_until(lambda: any(held.iterdir()))
+        [path] = held.iterdir()
+        path.unlink()
+        return int(path.name)
+
+    assert not any(held.iterdir())
+    hold.touch()
     try:
-        yield pid
+        yield begun
     finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
+        hold.unlink()
+        for path in held.iterdir():
+            path.unlink()
 
 
 def assert_one_result(http: httpx.Client, sid: str, fit: str) -> None:
@@ -168,8 +174,8 @@ def told_of(running: Running, sid: str) -> list[str]:
 
 
 def test_a_fit_takes_what_is_left_over(http: httpx.Client, running: Running) -> None:
-    sid, fit = submitted(http, LONG)
-    with held(running) as pid:
+    with holding(running) as begun:
+        (sid, fit), pid = submitted(http), begun()
         assert os.getpriority(os.PRIO_PROCESS, pid) == 19
         everywhere = os.sched_getaffinity(running.launcher.pid)
         left = undisturbed(everywhere, INTERRUPTS.read_text())  # of those that are busiest another may lead by now
@@ -179,8 +185,9 @@ def test_a_fit_takes_what_is_left_over(http: httpx.Client, running: Running) -> 
 
 
 def test_a_fit_whose_process_is_killed_is_taken_up_again(running: Running, http: httpx.Client) -> None:
-    sid, fit = submitted(http)
-    os.kill(begun(running), signal.SIGKILL)
+    with holding(running) as begun:
+        sid, fit = submitted(http)
+        os.kill(begun(), signal.SIGKILL)
     told = ended(http, sid, fit)
     assert (told["status"], told["attempts"]) == ("done", 2)
     assert_one_result(http, sid, fit)
@@ -188,12 +195,11 @@ def test_a_fit_whose_process_is_killed_is_taken_up_again(running: Running, http:
 
 
 def test_a_fit_whose_process_is_killed_every_time_fails_with_a_reason(running: Running, http: httpx.Client) -> None:
-    sid, fit = submitted(http)
-    killed = 0
-    for _ in range(MOST_ATTEMPTS):
-        killed = begun(running, killed)
-        os.kill(killed, signal.SIGKILL)
-    told = ended(http, sid, fit)
+    with holding(running) as begun:
+        sid, fit = submitted(http)
+        for _ in range(MOST_ATTEMPTS):
+            os.kill(begun(), signal.SIGKILL)
+        told = ended(http, sid, fit)
     assert (told["status"], told["failure"]["type"]) == ("failed", "/problems/fit-failed")
     assert told["failure"]["detail"] == f"its worker died {MOST_ATTEMPTS} times"
     assert http.get(f"/sessions/{sid}/predict?model={fit}&x=0,0").status_code == 409
@@ -202,15 +208,14 @@ def test_a_fit_whose_process_is_killed_every_time_fails_with_a_reason(running: R
 
 
 def test_a_killed_worker_takes_its_process_along_and_another_takes_the_fit_up(
-    running: Running, http: httpx.Client, folder: Path
+    running: Running, http: httpx.Client
 ) -> None:
-    sid, fit = submitted(http, LONG)
-    process, (worker,) = begun(running), running.fit_worker_pids
-    wait_until(lambda: in_the_midst(process))
-    os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: not alive(process), 10)
-    wait_until(lambda: list((folder / "tmp").glob("horocycle-fit-*")) == [], 10)
-    assert look(http, sid, fit)["status"] == "running"  # so it seems, until the lease is over
+    with holding(running) as begun:
+        sid, fit = submitted(http)
+        process, (worker,) = begun(), running.fit_worker_pids
+        os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: not alive(process), 10)
+        assert look(http, sid, fit)["status"] == "running"  # so it seems, until the lease is over
     told = ended(http, sid, fit)
     assert (told["status"], told["attempts"]) == ("done", 2)
     assert worker not in running.fit_worker_pids
@@ -218,9 +223,24 @@ def test_a_killed_worker_takes_its_process_along_and_another_takes_the_fit_up(
     assert told_of(running, sid) == ["queued", "running", "running", "done"]
 
 
+def test_a_worker_and_its_process_that_are_killed_at_once_leave_no_file(
+    running: Running, http: httpx.Client, folder: Path
+) -> None:
+    before = set((folder / "tmp").rglob("*"))
+    with holding(running) as begun:
+        sid, fit = submitted(http)
+        process, (worker,) = begun(), running.fit_worker_pids
+        os.kill(process, signal.SIGSTOP)  # and so it has no last word
+        os.kill(worker, signal.SIGKILL)
+        os.kill(process, signal.SIGKILL)
+        wait_until(lambda: not alive(process))
+        assert set((folder / "tmp").rglob("*")) == before
+    assert ended(http, sid, fit)["status"] == "done"
+
+
 def test_a_killed_api_worker_does_not_disturb_a_fit(running: Running, http: httpx.Client) -> None:
-    sid, fit = submitted(http)
-    with held(running):
+    with holding(running) as begun:
+        (sid, fit), _ = submitted(http), begun()
         os.kill(running.worker_pids[0], signal.SIGKILL)
         wait_until_ready(running.url)
     told = ended(http, sid, fit)
@@ -229,8 +249,8 @@ def test_a_killed_api_worker_does_not_disturb_a_fit(running: Running, http: http
 
 
 def test_a_killed_store_does_not_lose_a_fit(running: Running, http: httpx.Client) -> None:
-    sid, fit = submitted(http)
-    with held(running):
+    with holding(running) as begun:
+        (sid, fit), _ = submitted(http), begun()
         os.kill(running.store_pid, signal.SIGKILL)
         time.sleep(0.3)
     told = ended(http, sid, fit)
@@ -241,9 +261,9 @@ def test_a_killed_store_does_not_lose_a_fit(running: Running, http: httpx.Client
 
 
 def test_a_fit_goes_on_when_a_full_store_has_room_again(running: Running, http: httpx.Client) -> None:
-    sid, fit = submitted(http)
     with running.client() as store:
-        with held(running) as pid:
+        with holding(running) as begun:
+            (sid, fit), pid = submitted(http), begun()
             store.config_set("maxmemory", 1)
             try:
                 wait_until(lambda: not alive(pid))  # no sign of life could be given, and so it may be another's soon
@@ -256,8 +276,8 @@ def test_a_fit_goes_on_when_a_full_store_has_room_again(running: Running, http: 
 
 
 def test_a_running_fit_that_is_cancelled_ends_and_the_next_one_begins(running: Running, http: httpx.Client) -> None:
-    (sid, fit), other = submitted(http), submitted(http)
-    with held(running) as pid:
+    with holding(running) as begun:
+        (sid, fit), other, pid = submitted(http), submitted(http), begun()
         wait_until(lambda: look(http, sid, fit)["status"] == "running")
         assert http.delete(f"/sessions/{sid}/fits/{fit}").status_code == 204
         assert look(http, sid, fit)["status"] == "cancelled"
@@ -268,8 +288,8 @@ def test_a_running_fit_that_is_cancelled_ends_and_the_next_one_begins(running: R
 
 
 def test_a_session_that_ends_takes_its_running_fit_along(running: Running, http: httpx.Client) -> None:
-    sid, fit = submitted(http)
-    with held(running) as pid, running.client() as store:
+    with holding(running) as begun, running.client() as store:
+        (sid, fit), pid = submitted(http), begun()
         assert http.delete(f"/sessions/{sid}").status_code == 204
         wait_until(lambda: not alive(pid), 10)
         wait_until(lambda: store.zscore(fit_queue_key(), f"{sid} {fit}") is None, 10)
@@ -280,16 +300,15 @@ def test_a_session_that_ends_takes_its_running_fit_along(running: Running, http:
 
 def test_a_killed_launcher_leaves_no_fit_behind_and_the_next_takes_it_up(tmp_path: Path) -> None:
     with impatient(tmp_path) as first, httpx.Client(base_url=first.url, timeout=30) as http:
-        sid, fit = submitted(http, LONG)
-        process, workers = begun(first), first.fit_worker_pids
-        wait_until(lambda: in_the_midst(process))
-        first.launcher.kill()
-        wait_until(lambda: not any(map(alive, [process, *workers])), 10)
+        with holding(first) as begun:
+            sid, fit = submitted(http)
+            process, workers = begun(), first.fit_worker_pids
+            first.launcher.kill()
+            wait_until(lambda: not any(map(alive, [process, *workers])), 10)
         with impatient(tmp_path) as second, httpx.Client(base_url=second.url, timeout=30) as again:
             told = ended(again, sid, fit)
             assert (told["status"], told["attempts"]) == ("done", 2)
             assert_one_result(again, sid, fit)
-    assert list((tmp_path / "tmp").glob("horocycle-fit-*")) == []
 
 
 # ------------------------------------------------------------------------------------------- the lease itself

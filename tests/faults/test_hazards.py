@@ -853,7 +853,10 @@ STREAMS = 40
 
 
 def test_one_worker_reads_for_all_its_event_streams(tmp_path: Path) -> None:
-    with service(tmp_path / "data", HOROCYCLE_HEARTBEAT="1") as running, ExitStack() as open_streams:
+    with (
+        service(tmp_path / "data", HOROCYCLE_HEARTBEAT="1", HOROCYCLE_FIT_WORKERS="0") as running,
+        ExitStack() as open_streams,
+    ):
         store = open_streams.enter_context(running.client())
         limits = httpx.Limits(max_connections=STREAMS + 1)
         http = open_streams.enter_context(httpx.Client(base_url=running.url, timeout=30, limits=limits))

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -31,7 +30,6 @@ from clients.transport import Retry
 from service.learners import encode
 from tests.faults.stream import (
     KEPT,
-    SESSION,
     Pupil,
     assert_tiled,
     kill_a_worker,
@@ -39,9 +37,9 @@ from tests.faults.stream import (
     open_session,
     pause_each_worker,
     stored,
-    wait_for_both_workers,
+    two_workers,
 )
-from tests.running import Running, service
+from tests.running import Running
 from tests.waiting import wait_until
 
 SOAK = float(os.environ.get("SOAK_SECONDS", "0"))
@@ -120,9 +118,9 @@ def message(producer: int, number: int) -> tuple[Any, Any]:
     return X, labels
 
 
-def produce(url: str, producer: int, messages: int, done: Callable[[], None]) -> list[Observed]:
+def produce(url: str, name: str, producer: int, messages: int, done: Callable[[], None]) -> list[Observed]:
     with Client(url, retry=STUBBORN) as client:
-        session = client.sessions.get(SESSION)
+        session = client.sessions.get(name)
         answers: list[Observed] = []
         with session.stream(producer=f"p{producer}", window=1 + producer) as stream:
             for number in range(messages):
@@ -133,19 +131,19 @@ def produce(url: str, producer: int, messages: int, done: Callable[[], None]) ->
             return answers + stream.flush()
 
 
-def gate(data: Path, seed: int, messages: int, kills: int) -> None:
-    rng, sent = np.random.default_rng(seed), [0]
+def gate(running: Running, seed: int, messages: int, kills: int) -> None:
+    rng, sent, session = np.random.default_rng(seed), [0], f"messages-{seed}"
 
     def count() -> None:
         sent[0] += 1
 
-    with service(data, workers=2) as running, cutting(running.url, seed, 4_000) as (url, proxy):
-        wait_for_both_workers(running)
-        open_session(running.url)
+    two_workers(running)
+    with cutting(running.url, seed, 4_000) as (url, proxy):
+        open_session(running.url, session=session)
         faults = [partial(kill_a_worker, running, rng), partial(kill_the_store, running)] * kills
         faults += [partial(pause_each_worker, running)]
         with ThreadPoolExecutor(PRODUCERS) as aside:
-            producing = [aside.submit(produce, url, i, messages, count) for i in range(PRODUCERS)]
+            producing = [aside.submit(produce, url, session, i, messages, count) for i in range(PRODUCERS)]
             for i, fault in enumerate(faults):
                 due = (i + 0.5) / len(faults) * messages * PRODUCERS
                 wait_until(lambda due=due: sent[0] >= due or all(p.done() for p in producing), LIMIT)  # type: ignore[misc]
@@ -153,13 +151,13 @@ def gate(data: Path, seed: int, messages: int, kills: int) -> None:
             answers = [each.result(LIMIT) for each in producing]
         assert proxy.cuts > PRODUCERS
         proxy.calm = True
-        assert_each_message_was_applied_once(running, answers)
-        assert_the_answers_that_are_kept_are_those_first_given(running, answers)
+        assert_each_message_was_applied_once(running, session, answers)
+        assert_the_answers_that_are_kept_are_those_first_given(running, session, answers)
 
 
-def assert_each_message_was_applied_once(running: Running, answers: list[list[Observed]]) -> None:
+def assert_each_message_was_applied_once(running: Running, session: str, answers: list[list[Observed]]) -> None:
     """What was answered is the log: where each message lies, in what order, and what was predicted there"""
-    found = stored(running)
+    found = stored(running, session)
     pupil, scores = Pupil(found.loaded.spec), []
     for row in found.rows:
         scores.append(pupil.learn(row))
@@ -179,11 +177,13 @@ def assert_each_message_was_applied_once(running: Running, answers: list[list[Ob
     assert_tiled(sorted(tiles), len(found.rows))
 
 
-def assert_the_answers_that_are_kept_are_those_first_given(running: Running, answers: list[list[Observed]]) -> None:
+def assert_the_answers_that_are_kept_are_those_first_given(
+    running: Running, session: str, answers: list[list[Observed]]
+) -> None:
     url, kept = running.url.replace("http", "ws", 1), defaultdict[int, int](int)
 
     async def ask(producer: int) -> None:
-        async with connect(f"{url}/sessions/{SESSION}/stream?producer=p{producer}", compression=None) as socket:
+        async with connect(f"{url}/sessions/{session}/stream?producer=p{producer}", compression=None) as socket:
             hello = json.loads(await socket.recv())["hello"]
             assert hello["seq"] == len(answers[producer])
             for seq, answer in list(enumerate(answers[producer], 1))[-40:]:
@@ -201,14 +201,14 @@ def assert_the_answers_that_are_kept_are_those_first_given(running: Running, ans
     assert all(kept[producer] for producer in range(PRODUCERS))
 
 
-def test_every_message_of_sixteen_producers_is_applied_once_whatever_is_cut_or_killed(tmp_path: Path) -> None:
-    gate(tmp_path / "data", 7, messages=40, kills=1)
+def test_every_message_of_sixteen_producers_is_applied_once_whatever_is_cut_or_killed(mortal: Running) -> None:
+    gate(mortal, 7, messages=40, kills=1)
 
 
 @pytest.mark.skipif(not SOAK, reason="make soak")
-def test_the_same_for_long(tmp_path: Path) -> None:
+def test_the_same_for_long(mortal: Running) -> None:
     until, seeds = time.monotonic() + SOAK / 4, np.random.default_rng()
     while time.monotonic() < until:
         seed = int(seeds.integers(1 << 32))
         print("seed", seed)  # noqa: T201
-        gate(tmp_path / f"{seed}", seed, messages=KEPT // PRODUCERS // 3, kills=4)
+        gate(mortal, seed, messages=KEPT // PRODUCERS // 3, kills=4)

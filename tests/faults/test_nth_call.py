@@ -138,9 +138,9 @@ class Route:
 
 ONE = {"point": [0.1, 0.2], "label": 1}
 ROUTES = {
+    "list": Route("GET", "/sessions", 200),  # before there are many: it looks at each
     "open": Route("POST", "/sessions", 201, lambda n: {"id": f"new-{n}", "dimension": 2}, again=(409,)),
     "import": Route("POST", "/sessions", 201, lambda n: {"id": f"in-{n}", "snapshot": SNAPSHOT}, again=(409,)),
-    "list": Route("GET", "/sessions", 200),
     "look": Route("GET", "/sessions/s", 200),
     "patch": Route("PATCH", "/sessions/s", 200, lambda n: {"name": f"name {n}"}),
     "end": Route("DELETE", "/sessions/end-{n}", 204, again=(410,)),

@@ -17,7 +17,7 @@ POINT = {"point": [0.1, 0.2], "label": -1}
 
 def test_beyond_the_queue_it_is_429_and_the_others_are_served(tmp_path: Path) -> None:
     with (
-        service(tmp_path / "data", HOROCYCLE_QUEUE="2", HOROCYCLE_DEADLINE="120") as running,
+        service(tmp_path / "data", HOROCYCLE_QUEUE="2", HOROCYCLE_DEADLINE="120", HOROCYCLE_FIT_WORKERS="0") as running,
         httpx.Client(base_url=running.url, timeout=60) as http,
     ):
         for sid in ("busy", "idle"):

@@ -59,7 +59,7 @@ async def streamed(running: Running, restarts: int) -> None:
                     (await http.post("/sessions/a/observe", json=POINT)).raise_for_status()
                     (await http.get("/health/ready")).raise_for_status()
                 sent[place] += 1
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.3)
 
         async def messages(place: int) -> None:
             async with (await patient.sessions.get("a")).stream() as stream:
@@ -67,7 +67,7 @@ async def streamed(running: Running, restarts: int) -> None:
                     await stream.send([[0.1, 0.2]], [1])
                     await stream.receive()
                     sent[place] += 1
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(0.1)
 
         async def listen() -> None:
             async for event in (await patient.sessions.get("a")).events():
@@ -75,7 +75,7 @@ async def streamed(running: Running, restarts: int) -> None:
                     events.append(event)
 
         listening = asyncio.create_task(listen())
-        tasks = [asyncio.create_task(observe(place, pause)) for place, pause in enumerate((0.02, 0.05, 0.5, 1.5))]
+        tasks = [asyncio.create_task(observe(place, pause)) for place, pause in enumerate((0.05, 0.2, 0.5, 1.5))]
         tasks += [asyncio.create_task(anew(4)), asyncio.create_task(messages(5))]
 
         def failed() -> bool:
@@ -99,7 +99,7 @@ async def streamed(running: Running, restarts: int) -> None:
 
 @pytest.mark.parametrize(("workers", "restarts"), [(1, 2), (2, 1)])
 def test_every_worker_is_replaced_and_no_request_fails(tmp_path: Path, workers: int, restarts: int) -> None:
-    with service(tmp_path / "data", workers=workers) as running:
+    with service(tmp_path / "data", workers=workers, HOROCYCLE_FIT_WORKERS="0") as running:
         asyncio.run(streamed(running, restarts))
 
 

@@ -44,7 +44,10 @@ def proxy(tmp_path_factory: pytest.TempPathFactory, running: Running) -> Iterato
     folder, [port] = tmp_path_factory.mktemp("proxy"), free_ports(1)
     written = (ROOT / "haproxy.cfg").read_text()
     (folder / "haproxy.cfg").write_text(_swapped(written, "timeout http-request 10s", "timeout http-request 2s"))
-    with service(folder / "data", REDIS_URL=running.redis_url) as other, open(folder / "log", "wb") as log:
+    with (
+        service(folder / "data", REDIS_URL=running.redis_url, HOROCYCLE_FIT_WORKERS="0") as other,
+        open(folder / "log", "wb") as log,
+    ):
         ones = {"PROXY_ONE": running.url.partition("//")[2], "PROXY_TWO": other.url.partition("//")[2]}
         env = {**os.environ, **ones, "PROXY_LISTEN": f"127.0.0.1:{port}"}
         words = [str(HAPROXY), "-db", "-f", str(folder / "haproxy.cfg")]

@@ -28,6 +28,7 @@ from tests.faults.stream import known
 from tests.problem import require_problem
 from tests.running import Running, service
 from tests.storing import storing
+from tests.waiting import wait_until
 
 LEARNED = {"points": [[0.5, 0.1], [-0.4, 0.2], [0.3, -0.6]], "labels": [-1, 1, -1]}
 NEXT = {"points": [[0.1, 0.7], [-0.2, -0.2]], "labels": [-1, -1]}
@@ -73,7 +74,7 @@ def stored(client: redis.Redis, sid: str) -> dict[bytes | str, bytes | None]:
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A service whose store may be made to refuse, if it is left as it was"""
-    with service(tmp_path_factory.mktemp("own") / "data") as found:
+    with service(tmp_path_factory.mktemp("own") / "data", HOROCYCLE_FIT_WORKERS="0") as found:
         yield found
 
 
@@ -329,39 +330,35 @@ async def _stopped(url: str, X: Any, stopping: Script, monkeypatch: pytest.Monke
         assert known(await parts.log.at(loaded, len(X))) == known(loaded)
 
 
-def test_a_killed_store_comes_back_with_all_that_was_acknowledged(tmp_path: Path) -> None:
-    with (
-        service(tmp_path / "data") as running,
-        httpx.Client(base_url=running.url, timeout=30) as http,
-    ):
-        sid, killed = open_session(http), running.store_pid
-        refused = []
-        for number in range(30):
-            if number == 10:
-                os.kill(killed, signal.SIGKILL)
-            deadline = time.monotonic() + 20
-            while (answer := observe(http, sid, NEXT, key=str(number))).status_code != 200:
-                refused.append(answer)
-                assert time.monotonic() < deadline, answer.text
-                time.sleep(0.01)
-            assert answer.json()["session"]["observed"] == 3 + 2 * (number + 1)
-        for answer in refused:
-            slug = {503: "store-unavailable", 504: "outcome-unknown"}[answer.status_code]
-            require_problem(answer, answer.status_code, slug)
-        assert running.store_pid != killed and running.launcher.poll() is None
-        assert views(http, sid)[0]["observed"] == 63
-        with running.client() as store:
-            log = entries(store, sid)
-        assert [id for id, _ in log] == [b"%d-%d" % (3 + 2 * number, number + 1) for number in range(31)]
-        assert sum(int(fields[b"points"]) for _, fields in log) == 63
-        assert all(len(fields[b"rows"]) == 24 * int(fields[b"points"]) for _, fields in log)
+def test_a_killed_store_comes_back_with_all_that_was_acknowledged(own: Running, http: httpx.Client) -> None:
+    sid, killed = open_session(http), own.store_pid
+    refused = []
+    for number in range(30):
+        if number == 10:
+            os.kill(killed, signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while (answer := observe(http, sid, NEXT, key=str(number))).status_code != 200:
+            refused.append(answer)
+            assert time.monotonic() < deadline, answer.text
+            time.sleep(0.01)
+        assert answer.json()["session"]["observed"] == 3 + 2 * (number + 1)
+    for answer in refused:
+        slug = {503: "store-unavailable", 504: "outcome-unknown"}[answer.status_code]
+        require_problem(answer, answer.status_code, slug)
+    assert own.store_pid != killed and own.launcher.poll() is None
+    assert views(http, sid)[0]["observed"] == 63
+    with own.client() as store:
+        log = entries(store, sid)
+    assert [id for id, _ in log] == [b"%d-%d" % (3 + 2 * number, number + 1) for number in range(31)]
+    assert sum(int(fields[b"points"]) for _, fields in log) == 63
+    assert all(len(fields[b"rows"]) == 24 * int(fields[b"points"]) for _, fields in log)
 
 
 def test_without_a_store_everything_is_503_until_it_is_back(tmp_path: Path) -> None:
     server = EmbeddedServer(tmp_path / "store")
     with (
         server,
-        service(tmp_path / "unused", REDIS_URL=server.url) as running,
+        service(tmp_path / "unused", REDIS_URL=server.url, HOROCYCLE_FIT_WORKERS="0") as running,
         httpx.Client(base_url=running.url, timeout=30) as http,
     ):
         sid = open_session(http)
@@ -388,29 +385,45 @@ def test_without_a_store_everything_is_503_until_it_is_back(tmp_path: Path) -> N
         assert int(answer.headers["horocycle-epoch"]) > epoch
 
 
+GONE = ("", "/model", "/metrics", "/events", "/snapshot", "/predict?x=0,0", "/disk.svg", "/certificate")
+
+
 def test_a_restart_keeps_what_was_and_what_is_gone(tmp_path: Path) -> None:
-    with service(tmp_path / "data") as running, httpx.Client(base_url=running.url, timeout=30) as http:
+    with (
+        service(tmp_path / "data", HOROCYCLE_FIT_WORKERS="0") as running,
+        httpx.Client(base_url=running.url, timeout=30) as http,
+    ):
         kept = [
             open_session(http, algorithm=name) for name in ("perceptron", "second_order", "strategic", "hyperboloid")
         ]
         answers = [observe(http, sid, NEXT, key="before").json() for sid in kept]
         before, epoch = [views(http, sid) for sid in kept], http.get(f"/sessions/{kept[0]}").headers["horocycle-epoch"]
-        ended, damaged = open_session(http), open_session(http)
+        ended, damaged, expired = open_session(http), open_session(http), f"expired-{uuid4().hex}"
         assert http.delete(f"/sessions/{ended}").status_code == 204
+        assert http.post("/sessions", json={"id": expired, "dimension": 2, "ttl_seconds": 1}).status_code == 201
+        wait_until(lambda: http.get(f"/sessions/{expired}").status_code == 410)
         with running.client() as store:
             good = store.hget(state_key(damaged), "learner")
             assert isinstance(good, bytes)
             store.hset(state_key(damaged), "learner", good[:40] + bytes([good[40] ^ 255]) + good[41:])
-    with service(tmp_path / "data") as running, httpx.Client(base_url=running.url, timeout=30) as http:
+    with (
+        service(tmp_path / "data", HOROCYCLE_FIT_WORKERS="0") as running,
+        httpx.Client(base_url=running.url, timeout=30) as http,
+    ):
         assert [views(http, sid) for sid in kept] == before
         for sid, answer in zip(kept, answers, strict=True):
             again = observe(http, sid, NEXT, key="before")
             assert again.json() == answer and again.headers["idempotency-replayed"] == "true"
         assert [views(http, sid) for sid in kept] == before
         assert int(http.get(f"/sessions/{kept[0]}").headers["horocycle-epoch"]) > int(epoch)
-        for answer in (http.get(f"/sessions/{ended}"), http.delete(f"/sessions/{ended}"), observe(http, ended, NEXT)):
-            require_problem(answer, 410, "session-gone")
-        assert http.post("/sessions", json={"id": ended, "dimension": 2, "reference": "origin"}).status_code == 409
+        for sid in (ended, expired):
+            for answer in (http.delete(f"/sessions/{sid}"), observe(http, sid, NEXT)):
+                require_problem(answer, 410, "session-gone")
+            for what in GONE:
+                require_problem(http.get(f"/sessions/{sid}{what}"), 410, "session-gone")
+            taken = http.post("/sessions", json={"id": sid, "dimension": 2, "reference": "origin"})
+            require_problem(taken, 409, "session-exists")
+        assert http.get("/sessions/never").status_code == 404
         require_problem(observe(http, damaged, NEXT), 500, "state-corrupt")
         require_problem(http.get(f"/sessions/{damaged}/model"), 500, "state-corrupt")
         assert {each["id"] for each in http.get("/sessions").json()["sessions"]} == {*kept, damaged}

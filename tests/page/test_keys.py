@@ -23,7 +23,7 @@ def key(data: Path, tenant: str) -> str:
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with service(tmp_path_factory.mktemp("locked") / "data", HOROCYCLE_KEYS="on") as found:
+    with service(tmp_path_factory.mktemp("locked") / "data", HOROCYCLE_KEYS="on", HOROCYCLE_FIT_WORKERS="0") as found:
         yield found
 
 
