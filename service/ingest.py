@@ -174,7 +174,8 @@ class Ingest:
         lane = self._lane(sid)
         if lane.loaded is None or found.revision >= lane.loaded.revision:  # a commit may have been faster
             lane.loaded = found
-        self._bound_memory(sid, lane)
+        if found.learner_bytes >= LARGE_LEARNER:
+            self._bound_memory(sid)
         return found
 
     def spec(self, sid: str) -> Spec | None:
@@ -248,10 +249,9 @@ class Ingest:
                 del self._lanes[idle]
         return lane
 
-    def _bound_memory(self, sid: str, lane: _Lane) -> None:
-        """Forget idle sessions, those first that were not observed for longest, while large learners are too many"""
-        if lane.loaded is None or lane.loaded.learner_bytes < LARGE_LEARNER:
-            return
+    def _bound_memory(self, sid: str) -> None:
+        """Forget other sessions that are idle, those first that were not observed for longest, while large learners are
+        too many"""
         large = {
             other: each.loaded.learner_bytes
             for other, each in self._lanes.items()
@@ -297,7 +297,8 @@ class Ingest:
                     _fail(answer, unforeseen)
                 answer.cancel()
             lane.busy, lane.together = None, together
-            self._bound_memory(sid, lane)
+            if lane.loaded is not None and lane.loaded.learner_bytes >= LARGE_LEARNER:
+                self._bound_memory(sid)
             lane.patient = asyncio.get_running_loop().time() + GATHER_SECONDS
             if lane.waiting and len(lane.waiting) < together:
                 self._wait(sid, lane)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -113,7 +114,9 @@ def test_silent_sockets_shut_nobody_out(brisk: Running) -> None:
 def test_there_are_fewer_connections_than_files(tmp_path: Path) -> None:
     """A worker that may open 200 files has places for 72: others come, and it can still connect to its store"""
     few = ("sh", "-c", 'ulimit -n 200 && exec "$@"', "sh")
-    with service(tmp_path / "data", through=few, HOROCYCLE_FIT_WORKERS="0") as running, ExitStack() as many:
+    patient = {"HOROCYCLE_HEADER_SECONDS": "300"}  # so that nobody is closed for being silent
+    settings: dict[str, Any] = {"through": few, "HOROCYCLE_FIT_WORKERS": "0", **patient}
+    with service(tmp_path / "data", **settings) as running, ExitStack() as many:
         crowd = [many.enter_context(connected(running)) for _ in range(300)]
         with running.client() as store:
             store.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
