@@ -22,6 +22,8 @@ from release import sbom
 
 ROOT = Path(__file__).parent.parent
 PYTHON, PROCESSORS = "3.11", ("x86_64", "aarch64")
+#: Its newest release: redis-py wants a package more before 3.11.3, which Debian 12 has
+IMAGE = {"python_version": PYTHON, "python_full_version": f"{PYTHON}.99"}
 #: Versions of glibc that the image has, as wheels name them
 GLIBC = ("2_17", "2_24", "2_26", "2_27", "2_28", "2_31", "2_34")
 FOR = f"CPython {PYTHON}, Linux, {' and '.join(PROCESSORS)}"
@@ -48,7 +50,7 @@ def pinned() -> list[str]:
     versions = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     known = {sbom.normal(name): version for name, version in versions.items()}
     asked = [Requirement(each) for each in needed()[:-1]]
-    names = sorted(sbom.collected((sbom.normal(each.name), tuple(each.extras)) for each in asked))
+    names = sorted(sbom.collected(((sbom.normal(each.name), tuple(each.extras)) for each in asked), IMAGE))
     return [*(f"{name}=={known[name]}" for name in names), *needed()[-1:]]
 
 

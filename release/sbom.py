@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from packaging.requirements import Requirement
@@ -22,16 +23,19 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def needs(found: Distribution, extras: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The packages that a distribution asks for here, with their extras"""
+def needs(
+    found: Distribution, extras: tuple[str, ...], where: Mapping[str, str]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The packages that a distribution asks for here, or where a marker has other values, with their extras"""
     for line in found.requires or []:
         each = Requirement(line)
-        if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+        if each.marker is None or any(each.marker.evaluate({**where, "extra": extra}) for extra in ("", *extras)):
             yield normal(each.name), tuple(each.extras)
 
 
 def collected(
     first: Iterable[tuple[str, tuple[str, ...]]] = ((PROJECT, EXTRAS),),
+    where: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, tuple[Distribution, set[str]]]:
     """Name → what is installed of it, and the names that it needs. An extra that is not installed is left out"""
     found: dict[str, tuple[Distribution, set[str]]] = {}
@@ -45,7 +49,7 @@ def collected(
             here = distribution(name)
         except PackageNotFoundError:
             continue
-        asked = list(needs(here, extras))
+        asked = list(needs(here, extras, where))
         found.setdefault(name, (here, set()))[1].update(other for other, _ in asked)
         waiting += asked
     return {name: (here, {each for each in others if each in found}) for name, (here, others) in found.items()}
