@@ -54,6 +54,11 @@ def fit_workers(running: Running) -> list[int]:
     return [int(pid) for pid in pids if b"fits.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
+def times_said(running: Running, word: str) -> int:
+    with running.client() as client:
+        return int(client.info("errorstats").get(f"errorstat_{word}", {"count": 0})["count"])
+
+
 @pytest.mark.parametrize("word", SAID)
 def test_any_word_of_the_store_is_503_and_passes(own: Running, word: str) -> None:
     point = {"point": [0.1, 0.2], "label": 1}
@@ -71,6 +76,8 @@ def test_any_word_of_the_store_is_503_and_passes(own: Running, word: str) -> Non
             ):
                 assert word in require_problem(answer, 503, "store-unavailable")["detail"]
                 assert answer.headers["retry-after"] == "1"
+            said = times_said(own, word)
+            wait_until(lambda: times_said(own, word) > said)  # to the fit worker, which asks by itself
             assert http.get("/health/ready").status_code == 503  # a replica says READONLY to a write
             assert http.get("/health/live").status_code == 200
         retry(lambda: http.get("/health/ready"), 200)
