@@ -17,12 +17,15 @@ import re
 import resource
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.protocol import State
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
 
 #: Bytes of a request line and its headers.
 HEADER_BYTES = 65536
@@ -88,6 +91,7 @@ class BoundedHttp(HttpToolsProtocol):
     served = False  # a request before, and is kept for another
     body_bytes = 0  # received since the headers were whole
     stuck: float | None = None  # since when nobody has read what was written
+    answering: RequestResponseCycle | None = None  # others may wait behind it in the pipeline
     header_bytes: int | None = None  # of a request that has begun, while its headers are not whole
 
     # ------------------------------------------------------------------------------- what uvicorn calls
@@ -102,7 +106,14 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.idle.pop(self, None)
+        if self.answering is not None:  # uvicorn tells the request that it has read last
+            self.answering.disconnected = True
+            self.answering.message_event.set()
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self.answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         self.heard = self.loop.time()

@@ -23,14 +23,23 @@ POST = b"POST /sessions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application
 @pytest.fixture(scope="module")
 def brisk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One worker that takes sixteen connections and has little patience"""
-    with service(
-        tmp_path_factory.mktemp("brisk") / "data",
-        HOROCYCLE_CONNECTIONS="16",
-        HOROCYCLE_HEADER_SECONDS=str(HEADERS),
-        HOROCYCLE_BODY_SECONDS=str(BODY),
-        HOROCYCLE_FIT_WORKERS="0",
-    ) as found:
+    folder = tmp_path_factory.mktemp("brisk")
+    with (
+        (folder / "log").open("w") as log,
+        service(
+            folder / "data",
+            stderr=log,
+            HOROCYCLE_CONNECTIONS="16",
+            HOROCYCLE_HEADER_SECONDS=str(HEADERS),
+            HOROCYCLE_BODY_SECONDS=str(BODY),
+            HOROCYCLE_FIT_WORKERS="0",
+        ) as found,
+    ):
         yield found
+
+
+def log_of(running: Running) -> Path:
+    return running.data.parent / "log"
 
 
 def connected(running: Running) -> socket.socket:
@@ -103,6 +112,8 @@ def test_an_answer_that_nobody_reads_is_given_up(brisk: Running) -> None:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" * 200)
         wait_until(lambda: not is_established(deaf))
+    assert httpx.get(f"{brisk.url}/health/ready").status_code == 200
+    assert log_of(brisk).read_text() == ""
 
 
 def test_silent_sockets_shut_nobody_out(brisk: Running) -> None:
