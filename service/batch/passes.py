@@ -24,7 +24,7 @@ from service.geometry import Array
 
 Rows = NDArray[np.int64]
 
-#: Numbers of a chunk, which stay in the cache; and its rows at least, at most. Partitions of whole multiples of MOST
+#: Numbers of a chunk, 8 MiB; and its rows at least, at most. Partitions of whole multiples of MOST
 #: rows have the chunks that all rows together would have.
 CHUNK, LEAST, MOST = 1 << 20, 512, 1 << 18
 #: Numbers that rows picked from all partitions may have: 128 MiB
