@@ -17,7 +17,7 @@ COPY horocycle horocycle
 COPY service service
 COPY clients clients
 RUN /opt/horocycle/bin/pip install --no-deps --no-build-isolation .
-RUN mkdir -p /var/cache/horocycle && cd / && /opt/horocycle/bin/python -c "import service.learners.loops"
+RUN mkdir -p /var/cache/horocycle && cd / && /opt/horocycle/bin/python -c "import service.learners, service.sessions.fast_json"
 
 FROM python:3.11-slim
 ENV PATH=/opt/horocycle/bin:$PATH \

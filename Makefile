@@ -44,10 +44,10 @@ $(VENV)/.bytecode: $(SOURCES) | $(VENV)/.serve
 	@$(BIN)/python -m compileall -q service clients horocycle
 	@touch $@
 
-# Numba compiles the learners' loops once and keeps the result beside them. The app imports them all.
-$(VENV)/.compiled: $(VENV)/.serve $(wildcard service/learners/*.py) | $(VENV)/.bytecode
+# Numba compiles the learners' loops and the reader of JSON once, and keeps the result beside them.
+$(VENV)/.compiled: $(VENV)/.serve $(wildcard service/learners/*.py) service/sessions/fast_json.py | $(VENV)/.bytecode
 	@echo "compiling the learners' loops: about 30 s, once"
-	@$(BIN)/python -c 'import service.app'
+	@$(BIN)/python -c 'import service.learners, service.sessions.fast_json'
 	@touch $@
 
 # The extra's packages alone: to install the project again would build it again, under the feet of what is compiling.

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from redis.connection import parse_url
 
 from service import store_url
+from service.hiding import hidden
+
+with hidden("opentelemetry.sdk.metrics"):  # redis-py's own metrics
+    from redis.connection import parse_url
 
 
 def _parts(value: Any) -> Any:

@@ -99,6 +99,7 @@ def test_freed_memory_is_kept() -> None:
             "service.process.cli",
             "service.app service.learners numba llvmlite scipy numpy fastapi httpx",
         ),
+        ("service.process.worker", "service.app service.process.cli numpy fastapi opentelemetry.sdk.metrics"),
     ],
 )
 def test_no_process_imports_what_it_does_not_need(module: str, unneeded: str) -> None:
@@ -106,3 +107,10 @@ def test_no_process_imports_what_it_does_not_need(module: str, unneeded: str) ->
     code = f"import sys, {module}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert set(loaded) & set(unneeded.split()) == set()
+
+
+def test_the_launcher_imports_no_metrics_of_others() -> None:
+    """redis-py would import OpenTelemetry's, where they are installed"""
+    words = [sys.executable, "-X", "importtime", "-m", "service", "serve", "--help"]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stderr
+    assert " redis.observability" in told and "opentelemetry.sdk.metrics." not in told  # tried, not found

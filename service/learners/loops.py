@@ -17,13 +17,20 @@ weights, k the number of updates, reach = max sinh²(r/2) over the points seen, 
 from __future__ import annotations
 
 import math
-import sys
+import threading
 from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from service.hiding import hidden
+from service.learners import cached
+
+with hidden("coverage"):  # where a process is measured it is imported already
+    import numba
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -33,6 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 types: Any = numba.types
 njit: Any = numba.njit
+settings: Any = numba.config
 
 _vector = types.Array(types.float64, 1, "C", readonly=True)
 _matrix = types.Array(types.float64, 2, "C", readonly=True)
@@ -45,31 +53,66 @@ _counts, _count_vector = types.int64[::1], types.Array(types.int64, 1, "C", read
 def _load_numba() -> None:
     """Have Numba load all it knows of NumPy, without the packages that it supports and no loop here uses
 
-    Matrix products are SciPy's, which whatever runs a loop would load for them: 20 MB, a quarter of a second. A None in
-    sys.modules is how Python is told that there is no such module.
+    Matrix products are SciPy's, which whatever runs a loop would load for them: 20 MB, a quarter of a second.
     """
-    unused = {"scipy.linalg.cython_blas", "cffi"} - sys.modules.keys()
-    sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]
-    try:
+    with hidden("scipy.linalg.cython_blas", "cffi"):
         numba.core.registry.cpu_target.target_context.refresh()
-    finally:
-        for name in unused:
-            del sys.modules[name]
 
 
 _load_numba()
+OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
+#: Where Numba keeps what it compiles of this folder; None: it was told to compile nothing
+CACHE = None if settings.DISABLE_JIT else Path(njit(**OPTIONS)(_load_numba).stats.cache_path)
+COMPLETE = CACHE is not None and cached.is_complete(CACHE)
+_loading = threading.Lock()
 
 
 def compiled(*signature: Any) -> Callable[[F], F]:
-    """Compile now (or load from the cache), without the GIL. With a signature nothing compiles later."""
+    """Compile without the GIL, once: now, or load from the cache at the first call, if every loop is there
+
+    With a signature nothing compiles later. One without is for those of its file to call, and compiled as part of them;
+    one with a signature is called by none of them.
+    """
 
     def wrap(function: F) -> F:
-        return cast(F, njit(*signature, cache=True, nogil=True, error_model="numpy")(function))
+        def make() -> F:
+            return cast(F, njit(*signature, **OPTIONS)(function))
+
+        return _at_first_call(function, make) if signature and COMPLETE else make()
 
     return wrap
 
 
-@compiled()
+def inlined(function: F) -> F:
+    """For what is done at every point or number: it becomes a part of its caller, in which alone it is compiled. A call
+    of an own function counts references to its arrays, which takes longer than a short row"""
+    return cast(F, njit(nogil=True, error_model="numpy", forceinline=True)(function))
+
+
+def _at_first_call(function: F, make: Callable[[], F]) -> F:
+    """Its first call makes the loop and puts it into its own place: who asks the module later finds the loop itself"""
+    made: list[F] = []
+
+    @wraps(function)
+    def first(*arguments: Any) -> Any:
+        with _loading:
+            if not made:
+                made.append(make())
+                names = function.__globals__
+                if names[function.__name__] is first:
+                    names[function.__name__] = made[0]
+        return made[0](*arguments)
+
+    return cast(F, first)
+
+
+def note_compiled() -> None:
+    """Every loop is compiled: the next import need not load them"""
+    if CACHE is not None and not COMPLETE:
+        cached.note(CACHE)
+
+
+@inlined
 def _products(x: Floats, p: Floats, w: Floats) -> tuple[float, float, float]:
     """⟨w,s⟩, ‖s‖², ‖x‖² with s = x − p, in one pass; what x has beyond the length of p is no coordinate"""
     ws, ss, xx = 0.0, 0.0, 0.0
@@ -81,7 +124,7 @@ def _products(x: Floats, p: Floats, w: Floats) -> tuple[float, float, float]:
     return ws, ss, xx
 
 
-@compiled()
+@inlined
 def _dot(x: Floats, y: Floats) -> float:
     total = 0.0
     for j in range(x.size):
@@ -89,7 +132,7 @@ def _dot(x: Floats, y: Floats) -> float:
     return total
 
 
-@compiled()
+@inlined
 def _lift(x: Floats, p: Floats, ss: float, gap: float, room: float, z: Floats) -> None:
     """z = 2(s − ‖s‖² p/(1−‖p‖²))/(1−‖x‖²), with gap = 1−‖p‖² and room = 1−‖x‖²"""
     for j in range(p.size):
@@ -115,8 +158,8 @@ def good_rows(rows: Floats, most: float, classes: int) -> bool:
 # ---------------------------------------------------------------------------------- perceptron
 
 
-@compiled(_floats(_matrix, _vector, _vector))
-def lifted_ratios(X: Floats, p: Floats, w: Floats) -> Floats:
+@compiled()
+def _lifted_ratios(X: Floats, p: Floats, w: Floats) -> Floats:
     """⟨w,z⟩/‖w‖ of every row, 0 when w = 0:  ⟨w,z⟩ = 2(⟨w,s⟩ − ‖s‖²⟨w,p⟩/(1−‖p‖²))/(1−‖x‖²)"""
     gap, norm, wp = 1 - _dot(p, p), math.sqrt(_dot(w, w)), _dot(w, p)
     ratios = np.zeros(X.shape[0])
@@ -125,6 +168,12 @@ def lifted_ratios(X: Floats, p: Floats, w: Floats) -> Floats:
             ws, ss, xx = _products(X[i], p, w)
             ratios[i] = 2 * (ws - ss * wp / gap) / (1 - xx) / norm
     return ratios
+
+
+@compiled(_floats(_matrix, _vector, _vector))
+def lifted_ratios(X: Floats, p: Floats, w: Floats) -> Floats:
+    """⟨w,z⟩/‖w‖ of every row"""
+    return _lifted_ratios(X, p, w)
 
 
 @compiled(types.Tuple((_i8, _floats, _i8, _f8, _floats, _flags))(_matrix, _signs, _vector, _vector, _i8, _f8, _yes))
@@ -264,7 +313,7 @@ def _weights(U: Floats, basis: Floats, rank: int, xi: Floats, b: Floats, w: Floa
 def spanned_ratios(X: Floats, p: Floats, w: Floats, basis: Floats, rank: int, tolerance: float) -> Floats:
     """⟨w,z⟩/‖w‖ of every row, and exactly 0 for a z outside the span of the basis"""
     n, d = X.shape
-    ratios = lifted_ratios(X, p, w)
+    ratios = _lifted_ratios(X, p, w)
     z, b, e = np.empty(d), np.empty(d), np.empty(d)
     gap = 1 - _dot(p, p)
     if rank < d:

@@ -55,8 +55,7 @@ def app() -> ASGIApp:
     found, served = (made := make(), made) if tracing is None else tracing.traced(make)
     if telemetry.FOLDER in os.environ:
         found.router.lifespan_context = _publishing(found.router.lifespan_context)
-    gc.collect()
-    gc.freeze()  # exclude start-up objects from later collections
+    gc.freeze()  # exclude start-up objects from later collections; hardly any is garbage
     gc.set_threshold(*COLLECT)
     gc.enable()
     application: ASGIApp = served
