@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.sessions.tally import Confusion, counted, from_cells, pack_row, unpack_row
+from service.sessions.tally import Confusion, Tally, from_cells, observe, pack_row, unpack_row
 
 pairs = st.lists(st.tuples(st.integers(0, 999), st.sampled_from([0, 1, 255, 256, 999])), min_size=1, max_size=50)
 
@@ -19,7 +19,7 @@ def test_it_counts_pairs_however_they_are_cut(batches: list[list[tuple[int, int]
     found = Confusion()
     for batch in batches:
         true, decided = (np.array(column) for column in zip(*batch, strict=True))
-        found = counted(found, true, decided)
+        found = observe(Tally(), found, 1000, true, decided).confusion
     expected = Counter(pair for batch in batches for pair in batch)
     assert {(i, j): n for i, j, n in found.cells()} == expected
     assert from_cells(list(found.cells())) == found
@@ -29,7 +29,7 @@ def test_it_counts_pairs_however_they_are_cut(batches: list[list[tuple[int, int]
 
 
 def test_rows_that_nothing_was_added_to_are_the_same_objects() -> None:
-    before = counted(Confusion(), np.array([0, 1, 1]), np.array([0, 0, 1]))
-    after = counted(before, np.array([1]), np.array([2]))
+    before = observe(Tally(), Confusion(), 3, np.array([0, 1, 1]), np.array([0, 0, 1])).confusion
+    after = observe(Tally(), before, 3, np.array([1]), np.array([2])).confusion
     assert after.rows[0] is before.rows[0] and after.rows[1] == {0: 1, 1: 1, 2: 1}
     assert before.rows[1] == {0: 1, 1: 1}  # it is left as it was

@@ -20,8 +20,9 @@ from tests.streams import rings
 
 def looked_at(wrong: Any, delta: float = SENSITIVITY, before: Tally | None = None) -> tuple[Tally, list[int]]:
     """The tally after these points, and the positions of alarms"""
-    found, alarms = tally.observe(before or Tally(), wrong, np.zeros(len(wrong), dtype=np.int64), Confusion(), delta)
-    return found, list(alarms)
+    of_one_class, decided = np.zeros(len(wrong), dtype=np.int64), np.asarray(wrong, dtype=np.int64)
+    found = tally.observe(before or Tally(), Confusion(), 2, of_one_class, decided, delta)
+    return found.tally, list(found.alarms)
 
 
 def textbook(wrong: Any, delta: float = SENSITIVITY) -> list[int]:
@@ -57,6 +58,52 @@ def textbook(wrong: Any, delta: float = SENSITIVITY) -> list[int]:
     return alarms
 
 
+class Reference:
+    """The detector a point at a time, in plain Python: every merge by itself, a look at every mistake and clock"""
+
+    def __init__(self, delta: float) -> None:
+        self.delta, self.levels, self.seen, self.alarms = delta, list[list[int]](), 0, list[int]()
+
+    def add(self, x: int) -> None:
+        self.seen, carried, level = self.seen + 1, x, 0
+        while True:
+            if level == len(self.levels):
+                self.levels.append([])
+            held = self.levels[level]
+            if len(held) < PER_LEVEL:
+                held.append(carried)
+                break
+            merged = held.pop(0) + held.pop(0)
+            held.append(carried)
+            carried, level = merged, level + 1
+        if (x or self.seen % CLOCK == 0) and (kept := self.cut(bool(x))):
+            self.alarms += [self.seen] * x
+            for level, held in enumerate(self.levels):
+                some = min(len(held), kept >> level)
+                kept -= some << level
+                self.levels[level] = held[len(held) - some :]
+            while self.levels and not self.levels[-1]:
+                self.levels.pop()
+
+    def cut(self, rising: bool) -> int:
+        """How many of the newest points lie behind the best cut with such a change; 0: there is none"""
+
+        def h(e: int, n: int) -> float:
+            return (e * math.log(e / n) if e else 0.0) + ((n - e) * math.log((n - e) / n) if n > e else 0.0)
+
+        N, E = sum(len(held) << level for level, held in enumerate(self.levels)), sum(map(sum, self.levels))
+        best, found, n, e = math.log(3 * N * math.sqrt(N) / self.delta), 0, 0, 0
+        for level, held in enumerate(self.levels):
+            for errors in reversed(held):
+                n, e = n + (1 << level), e + errors
+                D = e * N - n * E
+                if n < N and D != 0 and (D > 0) == rising:
+                    ratio = h(E - e, N - n) + h(e, n) - h(E, N)
+                    if ratio > best:
+                        best, found = ratio, n
+        return found
+
+
 #: error rates that rise and fall
 streams = st.builds(
     lambda seed, rates: np.concatenate([np.random.default_rng(seed).random(200) < rate for rate in rates]),
@@ -69,6 +116,44 @@ streams = st.builds(
 @given(streams)
 def test_it_agrees_with_the_textbook(wrong: Any) -> None:
     assert looked_at(wrong)[1] == textbook(wrong)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.lists(st.sampled_from([0.0, 0.002, 0.02, 0.3, 0.5, 0.9, 1.0]), min_size=1, max_size=4),
+    st.sampled_from([0.5, SENSITIVITY, 1e-9]),
+    st.lists(st.integers(1, 3000), min_size=1, max_size=6),
+)
+def test_stretches_come_to_what_a_point_at_a_time_does(
+    seed: int, rates: list[float], delta: float, sizes: list[int]
+) -> None:
+    """No look that was left out would have found anything, and no bucket is another: after every part of the stream"""
+    rng = np.random.default_rng(seed)
+    wrong = np.concatenate([rng.random(rng.integers(1, 3000)) < rate for rate in rates])
+    reference, state, alarms = Reference(delta), Tally(), list[int]()
+    for part in np.split(wrong, np.cumsum(sizes)):
+        state, more = looked_at(part, delta, state)
+        alarms += more
+        for x in part.tolist():
+            reference.add(int(x))
+        assert [row[:held].tolist() for row, held in zip(state.errors, state.held, strict=True)] == reference.levels
+        assert not any(row[held:].any() for row, held in zip(state.errors, state.held, strict=True))
+    assert alarms == reference.alarms
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.3, 0.0), (0.5, 0.0), (0.9, 0.2), (0.02, 0.4)])
+def test_a_change_is_found_at_the_very_point_also_inside_a_stretch(before: float, after: float) -> None:
+    """Of one call each, so that nothing begins anew: the buckets after every CLOCK points"""
+    rng = np.random.default_rng(5)
+    wrong, reference = np.concatenate([rng.random(1500) < before, rng.random(800) < after]), Reference(SENSITIVITY)
+    for t, x in enumerate(wrong.tolist(), 1):
+        reference.add(int(x))
+        if t % CLOCK == 0:
+            state = looked_at(wrong[:t])[0]
+            levels = [row[:held].tolist() for row, held in zip(state.errors, state.held, strict=True)]
+            assert levels == reference.levels, t
+    assert sum(len(held) << level for level, held in enumerate(reference.levels)) < 1000  # something was forgotten
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -127,8 +212,7 @@ def test_labels_that_come_sorted_are_no_drift() -> None:
         state, counts, found = Tally(), Confusion(), list[int]()
         for at in range(0, 5000, size):
             part = slice(at, at + size)
-            state, alarms = tally.observe(state, wrong[part], indices[part], counts)
-            counts = tally.counted(counts, indices[part], indices[part])
+            state, counts, alarms, _ = tally.observe(state, counts, 6, indices[part], indices[part] + wrong[part])
             found += alarms
         assert state.alarms == len(found) and state.last_alarm == (found[-1] if found else 0)
         return found

@@ -20,7 +20,7 @@ from tests.strategies import points
 def alarms_of(wrong: Any) -> list[int]:
     """tests/test_drift.py compares with the textbook"""
     each = np.array(wrong, dtype=bool)
-    return list(tally.observe(tally.Tally(), each, each.astype(np.int64), tally.Confusion())[1])
+    return list(tally.observe(tally.Tally(), tally.Confusion(), 2, each.astype(np.int64), 0 * each).alarms)
 
 
 def share(part: Any, whole: Any) -> float | None:

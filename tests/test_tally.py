@@ -22,8 +22,7 @@ def folded(parts: Sequence[Any]) -> tuple[Tally, list[int], list[int]]:
     for part in parts:
         wrong = np.array(part, dtype=bool)
         indices = wrong.astype(np.int64)
-        state, found = tally.observe(state, wrong, indices, before)
-        before = tally.counted(before, indices, indices)
+        state, before, found, _ = tally.observe(state, before, 2, indices, 0 * indices)
         alarms += found
     return state, state.log.tolist(), alarms
 
@@ -63,6 +62,23 @@ def test_it_counts_what_counting_by_hand_counts(wrong: Any) -> None:
     assert state.switches == (wrong[1:] != wrong[:-1]).sum() and state.last_label == wrong[-1]
 
 
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 12), st.lists(st.integers(0, 60), min_size=1, max_size=9))
+def test_every_request_is_told_what_counting_its_own_points_tells(seed: int, K: int, sizes: list[int]) -> None:
+    """Empty ones too; pairs of many classes are counted in no table if there are few points"""
+    rng, stops = np.random.default_rng(seed), np.cumsum(sizes).tolist()
+    indices, decided = rng.integers(K, size=stops[-1]), rng.integers(K, size=stops[-1])
+    changed, updated = rng.random(stops[-1]) < 0.5, rng.random(stops[-1]) < 0.2
+    counted = tally.observe(Tally(), Confusion(), K, indices, decided, 0.002, stops, changed, updated)
+    parts = [slice(stop - size, stop) for stop, size in zip(stops, sizes, strict=True)]
+    flags = (indices != decided, changed, updated)
+    assert list(counted.requests) == [(part.stop, *(int(flag[part].sum()) for flag in flags)) for part in parts]
+    assert counted.confusion.matrix(K).tolist() == [
+        [int(((indices == i) & (decided == j)).sum()) for j in range(K)] for i in range(K)
+    ]
+    assert counted.tally.switches == (indices[1:] != indices[:-1]).sum()
+
+
 def test_one_by_one_is_the_same_too() -> None:
     wrong = np.random.default_rng(1).random(2500) < np.repeat([0.02, 0.7], 1250)
     whole, single = folded([wrong]), folded([[x] for x in wrong])
@@ -82,7 +98,7 @@ def test_a_tally_survives_its_bytes() -> None:
 def test_its_input_is_left_as_it_was() -> None:
     before = folded([np.ones(10, dtype=bool)])[0]
     packed = before.pack()
-    tally.observe(before, np.ones(2000, dtype=bool), np.ones(2000, dtype=np.int64), Confusion())
+    tally.observe(before, Confusion(), 2, np.ones(2000, dtype=np.int64), np.zeros(2000, dtype=np.int64))
     assert before.pack() == packed
 
 
@@ -120,7 +136,8 @@ def test_a_tally_of_version_1_keeps_its_counts() -> None:
 def test_only_the_newest_blocks_are_logged() -> None:
     state = Tally()
     for rate in (0, 1):
-        wrong = np.full(LOGGED * BLOCK, bool(rate))
-        state, _ = tally.observe(state, wrong, np.zeros(len(wrong), dtype=np.int64), Confusion())
-    state, _ = tally.observe(state, np.zeros(3 * BLOCK, dtype=bool), np.zeros(3 * BLOCK, dtype=np.int64), Confusion())
+        decided = np.full(LOGGED * BLOCK, rate)
+        state = tally.observe(state, Confusion(), 2, 0 * decided, decided).tally
+    right = np.zeros(3 * BLOCK, dtype=np.int64)
+    state = tally.observe(state, Confusion(), 2, right, right).tally
     assert state.log.tolist() == [BLOCK] * (LOGGED - 3) + [0] * 3

@@ -18,8 +18,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,8 +35,7 @@ Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Outcome(Generic[S]):
+class Outcome(NamedTuple, Generic[S]):
     """What `observe` did. Rows are those consumed: all of them, or up to the first change."""
 
     state: S

@@ -13,10 +13,15 @@ If it is lower, the learner has learned: what is old is forgotten without a word
 A rise can only be found at a mistake, so only there it is looked for; a fall at every CLOCK-th point. δ, the
 sensitivity, is about the probability with which a stream without drift raises any alarm at all.
 
-Most mistakes need no look. With p₁ = e₁/n₁ and p = E/N, ∂/∂e₁ of the left side is ln(p₁/p) ≤ ln(1/p), and while
-p₁ ≥ p it falls with every point that is no mistake. So a mistake raises it by ln(N/E) at the most, at every cut, those
-yet to come included, which begin at 0; and the right side never falls. Whatever the best cut lacked when it was looked
-for has to be used up, at so much a mistake, before another look can find anything.
+Most points need no look. With p₁ = e₁/n₁ and p = E/N, ∂/∂e₁ of the left side is ln(p₁/p) ≤ ln(1/p), and while
+p₁ ≥ p it falls with every point that is no mistake. So a mistake raises it by ln(N/E) at the most, at every cut where
+the rate rises, those yet to come included, which begin at 0; and the right side never falls. Whatever the best cut
+lacked when it was looked for has to be used up, at so much a mistake, before another look can find anything. The test
+does not change if mistakes are called hits and hits mistakes, so the same holds of falls: a point that is no mistake
+raises them by ln(N/(N−E)) at the most. Over a stretch of points N is nowhere above its last value, and E and N−E
+nowhere below their first: two logarithms say how many of either kind may come before the next look.
+
+Between two looks nobody asks for the buckets. So a whole stretch is put into them at once: `_append`.
 """
 
 from __future__ import annotations
@@ -33,11 +38,14 @@ PER_LEVEL, LEVELS, CLOCK = 5, 48, 32
 SENSITIVITY = 0.002
 #: A point: what the rounding of h, a sum of n logarithms, may come to, and then some
 SURE = 1e-9
+#: The most points of a stretch
+STRETCH = 1024
 
 # ---------------------------------------------------------------------------------- compiled: see loops.py
 
 _counts = types.Array(types.int64, 1, "C", readonly=True)
 _table = types.Array(types.int64, 2, "C", readonly=True)
+_flags = types.Array(types.boolean, 1, "C", readonly=True)
 
 
 @compiled()
@@ -52,14 +60,36 @@ def _h(e: float, n: float) -> float:
 
 
 @compiled()
-def _cut(held: Counts, errors: Counts, n: int, e: int, rising: bool, delta: float) -> tuple[int, float]:
-    """How many of the newest points lie behind the best cut with such a change, 0: there is none; and what the best
-    lacks, at least
+def _chi2(held: Counts, errors: Counts, n: int, e: int) -> tuple[float, float]:
+    """The largest χ² of all cuts where the rate rises, and of all where it falls. It is never below the ratio of the
+    likelihoods and takes no logarithm: with D = e₁n − n₁e it is D²n/(n₀n₁e(n−e))"""
+    rise, fall, n1, e1 = 0.0, 0.0, 0, 0
+    scale = n / (float(e) * float(n - e))
+    for level in range(held.size):
+        for b in range(held[level] - 1, -1, -1):
+            n1 += 1 << level
+            e1 += errors[level, b]
+            D = e1 * n - n1 * e
+            chi2 = float(D) * float(D) * scale / (float(n - n1) * float(n1))
+            rise = max(rise, chi2 if D > 0 else 0.0)
+            fall = max(fall, chi2 if D < 0 else 0.0)
+        if n1 == n:
+            break
+    return rise, fall
 
-    χ² is never below the ratio of the likelihoods and takes no logarithm. With D = e₁n − n₁e it is D²n/(n₀n₁e(n−e)).
-    """
-    limit, best, found, most = math.log(3 * n * math.sqrt(n) / delta), 0.0, 0, 0.0
-    n1, e1 = 0, 0
+
+@compiled()
+def _cut(held: Counts, errors: Counts, n: int, e: int, rising: bool, delta: float) -> tuple[int, float, float]:
+    """How many of the newest points lie behind the best cut with such a change, 0: there is none; and what the best
+    cut lacks, at least, for a rise and for a fall"""
+    limit = math.log(3 * n * math.sqrt(n) / delta)
+    if e == 0 or e == n:
+        return 0, limit, limit
+    rise, fall = _chi2(held, errors, n, e)
+    sure = limit * (1 - 1e-12)
+    if (rise if rising else fall) <= sure:
+        return 0, limit - rise, limit - fall
+    best, found, most, n1, e1 = 0.0, 0, 0.0, 0, 0
     whole, scale = _h(e, n), n / (float(e) * float(n - e))
     for level in range(held.size):
         for b in range(held[level] - 1, -1, -1):
@@ -68,13 +98,55 @@ def _cut(held: Counts, errors: Counts, n: int, e: int, rising: bool, delta: floa
             n0, D = n - n1, e1 * n - n1 * e
             if D == 0 or n0 == 0 or (D > 0) != rising:
                 continue
-            chi2 = float(D) * float(D) * scale / (float(n0) * float(n1))
-            if chi2 > limit * (1 - 1e-12):
-                chi2 = _h(e - e1, n0) + _h(e1, n1) - whole
-                if chi2 > limit and chi2 > best:
-                    best, found = chi2, n1
-            most = max(most, chi2)
-    return found, limit - most
+            ratio = float(D) * float(D) * scale / (float(n0) * float(n1))
+            if ratio > sure:
+                ratio = _h(e - e1, n0) + _h(e1, n1) - whole
+                if ratio > limit and ratio > best:
+                    best, found = ratio, n1
+            most = max(most, ratio)
+    return (found, limit - most, limit - fall) if rising else (found, limit - rise, limit - most)
+
+
+@compiled()
+def _append(held: Counts, errors: Counts, wrong: Flags, queue: Counts, merged: Counts) -> tuple[int, int]:
+    """Behind the other buckets, one for each of these points; returns the points that are forgotten, and their errors
+
+    If one comes to a level that has PER_LEVEL, the two oldest become one of twice the size, and go to the next level.
+    So of c buckets and r that come the oldest 2m are merged, m = ⌈(c + r − PER_LEVEL)/2⌉ or 0, and the others stay: a
+    level is done with all that come to it at once. `queue` and `merged` have room for PER_LEVEL more than the points.
+    """
+    r = wrong.size
+    for i in range(r):
+        queue[PER_LEVEL + i] = wrong[i]
+    for level in range(LEVELS):
+        c = held[level]
+        first, m = PER_LEVEL - c, max(0, (c + r - PER_LEVEL + 1) // 2)
+        for b in range(c):
+            queue[first + b] = errors[level, b]
+        for i in range(m):
+            merged[PER_LEVEL + i] = queue[first + 2 * i] + queue[first + 2 * i + 1]
+        held[level] = c + r - 2 * m
+        for b in range(PER_LEVEL):
+            errors[level, b] = queue[first + 2 * m + b] if b < held[level] else 0
+        if m == 0:
+            return 0, 0
+        r = m
+        queue, merged = merged, queue
+    return r << LEVELS, queue[PER_LEVEL : PER_LEVEL + r].sum()
+
+
+@compiled()
+def _keep(held: Counts, errors: Counts, newest: int) -> tuple[int, int]:
+    """Only the buckets of so many of the newest points; returns their points and their errors"""
+    n, e = 0, 0
+    for level in range(LEVELS):
+        some = min(held[level], (newest - n) >> level)
+        for b in range(PER_LEVEL):  # the newest `some` move to the front
+            errors[level, b] = errors[level, held[level] - some + b] if b < some else 0
+            e += errors[level, b]
+        held[level] = some
+        n += some << level
+    return n, e
 
 
 @compiled()
@@ -84,84 +156,72 @@ def _scan(
     """The points behind the first `seen`; of each level how many buckets are held, and the errors in each, oldest
     first. Returns both after the last, up to the highest level in use, and the positions of alarms."""
     held, errors = np.zeros(LEVELS, dtype=np.int64), np.zeros((LEVELS, PER_LEVEL), dtype=np.int64)
-    held[: held0.size] = held0
-    errors[: held0.size] = errors0
-    n, e = 0, 0
-    for level in range(LEVELS):
-        n += held[level] << level
-        for b in range(held[level]):
-            e += errors[level, b]
+    held[: held0.size], errors[: held0.size] = held0, errors0
     alarms, raised = np.empty(wrong.size, dtype=np.int64), 0
-    lacking = 0.0  # before a rise can be found
-    for i in range(wrong.size):
-        x = 1 if wrong[i] else 0
-        if x == 1:
-            lacking -= math.log(n / e) if e > 0 else math.inf
-        n += 1
-        e += x
-        level, carried = 0, x
-        while held[level] == PER_LEVEL:  # full: its two oldest become one of twice the size, and make room
-            merged = errors[level, 0] + errors[level, 1]
-            for b in range(PER_LEVEL - 2):
-                errors[level, b] = errors[level, b + 2]
-            errors[level, PER_LEVEL - 2] = carried
-            errors[level, PER_LEVEL - 1] = 0
-            held[level] = PER_LEVEL - 1
-            carried = merged
-            level += 1
-            if level == LEVELS:
-                n -= 1 << level
-                e -= carried
-                lacking = 0.0
-                break
-        if level < LEVELS:
-            errors[level, held[level]] = carried
-            held[level] += 1
-        rising = x == 1
-        if e == 0 or e == n or not (rising or (seen + i + 1) % CLOCK == 0):
+    room = PER_LEVEL + min(wrong.size, STRETCH)
+    queue, merged = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
+    n, e = _keep(held, errors, np.iinfo(np.int64).max)
+    rise, fall = 0.0, 0.0  # what the best cut lacks
+    start = 0
+    while start < wrong.size:
+        most = min(wrong.size - start, STRETCH, CLOCK + n // 16)
+        a_mistake, a_hit = math.log((n + most) / e), math.log((n + most) / (n - e))  # raises a rise, a fall
+        unsure = SURE * (n + most)
+        mistakes, hits = int(max(0.0, rise - unsure) / a_mistake), int(max(0.0, fall - unsure) / a_hit)
+        i, errs, x, look = 0, 0, False, False
+        while i < most and not look:
+            tick = min(most, i + CLOCK - (seen + start + i) % CLOCK)
+            while i < tick and errs <= mistakes:
+                x = wrong[start + i]
+                i += 1
+                errs += x
+            look = errs > mistakes or (not x and (seen + start + i) % CLOCK == 0 and i - errs > hits)
+        lost, errors_lost = _append(held, errors, wrong[start : start + i], queue, merged)
+        start, n, e = start + i, n + i - lost, e + errs - errors_lost
+        if lost > 0:  # no bound holds of what is left
+            rise, fall = 0.0, 0.0
+        if not look:
+            rise -= errs * a_mistake if errs > 0 else 0.0  # which is infinite before the first
+            fall -= (i - errs) * a_hit if i > errs else 0.0
             continue
-        if rising and lacking > SURE * n:
-            continue
-        kept, lacks = _cut(held, errors, n, e, rising, delta)
-        if rising:
-            lacking = lacks
-        if kept == 0:
-            continue
-        lacking = 0.0
-        if rising:
-            alarms[raised] = seen + i + 1
-            raised += 1
-        left = kept
-        n, e = 0, 0
-        for level in range(LEVELS):
-            some = min(held[level], left >> level)
-            left -= some << level
-            for b in range(PER_LEVEL):  # the newest `some` move to the front
-                errors[level, b] = errors[level, held[level] - some + b] if b < some else 0
-                e += errors[level, b]
-            held[level] = some
-            n += some << level
+        kept, rise, fall = _cut(held, errors, n, e, x, delta)
+        if kept > 0:
+            rise, fall = 0.0, 0.0
+            n, e = _keep(held, errors, kept)
+            if x:
+                alarms[raised] = seen + start
+                raised += 1
     used = LEVELS
     while used > 0 and held[used - 1] == 0:
         used -= 1
-    return held[:used].copy(), errors[:used].copy(), alarms[:raised].copy()
+    return held[:used].copy(), errors[:used].copy(), alarms[:raised]
+
+
+@compiled()
+def _newest(window: NDArray[np.uint8], wrong: Flags, seen: int) -> NDArray[np.uint8]:
+    """The ring of the newest mistakes, with these behind the first `seen`"""
+    window, start = window.copy(), max(0, wrong.size - window.size)
+    at = (seen + start) % window.size
+    for i in range(start, wrong.size):
+        window[at] = wrong[i]
+        at = at + 1 if at + 1 < window.size else 0
+    return window
 
 
 @compiled(
-    types.Tuple(
-        (
-            *(types.uint8[::1], types.int64, types.int64, types.int64, types.int64[::1]),
-            *(types.int64[::1], types.int64[:, ::1], types.int64[::1]),
-        )
-    )(
-        *(types.Array(types.boolean, 1, "C", readonly=True), _counts, types.Array(types.uint8, 1, "C", readonly=True)),
-        *(types.int64, types.int64, types.int64, types.int64, types.int64),
-        *(_counts, _table, types.float64),
+    types.Tuple((types.int64[::1], types.uint8[::1], types.int64[::1], types.int64[:, ::1]))(
+        *(_counts, _counts, _flags, _flags, _counts, types.int64),
+        *(types.Array(types.uint8, 1, "C", readonly=True), types.int64, types.int64, types.int64, types.int64),
+        *(types.int64, _counts, _table, types.float64),
     )
 )
 def count(
-    wrong: Flags,
     labels: Counts,
+    decided: Counts,
+    changed: Flags,
+    updated: Flags,
+    stops: Counts,
+    classes: int,
     window: NDArray[np.uint8],
     seen: int,
     block: int,
@@ -171,21 +231,39 @@ def count(
     held: Counts,
     errors: Counts,
     delta: float,
-) -> tuple[NDArray[np.uint8], int, int, int, Counts, Counts, NDArray[np.int64], Counts]:
-    """The newest mistakes as a ring, mistakes in each `size` points, how often the label is another: see tally.py; and
-    drift. One call: the way into a compiled function takes longer than a point in it"""
-    window = window.copy()
-    blocks = np.empty(wrong.size // size + 1, dtype=np.int64)
-    full = 0
-    for i in range(wrong.size):
-        x = 1 if wrong[i] else 0
-        window[(seen + i) % window.size] = x
-        block += x
-        switches += last >= 0 and labels[i] != last
-        last = labels[i]
-        if (seen + i + 1) % size == 0:
-            blocks[full] = block
-            full += 1
-            block = 0
+) -> tuple[Counts, NDArray[np.uint8], Counts, Counts]:
+    """All that is counted beside a learner (tally.py), in one call: the way into a compiled function takes longer than
+    a point in it, and so does every array that comes out. Returns numbers, and the window and the buckets after it
+
+    The numbers: mistakes in the block of `size` points that is not full, the last label, switches; of the points up to
+    each stop how many were mistakes, changed the classifier, updated the learner; classes² counts of (label, decided);
+    mistakes in each block that became full; positions of alarms.
+    """
+    n, pairs = labels.size, 3 + 3 * stops.size
+    full = pairs + classes * classes
+    found = full + (seen % size + n) // size
+    numbers = np.zeros(found, dtype=np.int64)
+    wrong = np.empty(n, dtype=np.bool_)
+    for i in range(n):
+        wrong[i] = decided[i] != labels[i]
+    for i in range(n - 1):
+        switches += labels[i + 1] != labels[i]
+    if n > 0:
+        switches += last >= 0 and labels[0] != last
+        last = labels[n - 1]
+    if classes > 0:
+        for i in range(n):
+            numbers[pairs + classes * labels[i] + decided[i]] += 1
+    start = 0
+    for r in range(stops.size):
+        of, stop = 3 + 3 * r, stops[r]
+        numbers[of], numbers[of + 1] = wrong[start:stop].sum(), changed[start:stop].sum()
+        numbers[of + 2], start = updated[start:stop].sum(), stop
+    start = 0
+    while full < found:
+        stop = start + size - (seen + start) % size
+        numbers[full] = block + wrong[start:stop].sum()
+        start, block, full = stop, 0, full + 1
+    numbers[:3] = block + wrong[start:].sum(), last, switches
     buckets, within, alarms = _scan(wrong, held, errors, seen, delta)
-    return window, block, last, switches, blocks[:full].copy(), buckets, within, alarms
+    return np.append(numbers, alarms), _newest(window, wrong, seen), buckets, within

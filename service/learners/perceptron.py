@@ -75,4 +75,5 @@ def learn(state: State, X: Array, y: Signs, until_change: bool) -> Outcome[State
     X = X if state.c == 1 else X * math.sqrt(state.c)
     n, w, k, reach, ratios, changed = loops.perceptron(X, y, state.p, state.w, state.k, state.reach, until_change)
     learned = State(state.c, state.p, w, state.start, k, reach)
-    return Outcome(learned, ratios[:n], changed[:n], scored=lambda ratios: np.arcsinh(ratios) / math.sqrt(state.c))
+    scored = np.arcsinh if state.c == 1 else lambda ratios: np.arcsinh(ratios) / math.sqrt(state.c)
+    return Outcome(learned, ratios[:n], changed[:n], scored=scored)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby, pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,9 +26,9 @@ from service.sessions import rows, tally
 from service.sessions.beginnings import Past, next_beginning, restarted
 from service.sessions.records import Change, Counters, Entry, Kind, Loaded, Matched, Replaced, Status
 from service.sessions.requests import Answer, Request
-from service.sessions.rows import Batch, Indices
+from service.sessions.rows import Batch, Indices, Rows
 from service.sessions.spec import Spec
-from service.sessions.tally import Confusion, Tally
+from service.sessions.tally import Counted
 
 Flags = NDArray[np.bool_]
 SIGNS = np.array([-1, 1], dtype=np.int8)
@@ -40,21 +41,21 @@ class Run(NamedTuple):
     state: Any
     raw: Array  # of the scores: see Outcome
     decided: Indices
-    wrong: Flags
     changed: Flags
-    updates: Indices  # k after each point
+    updated: Flags
+    updates: int  # k before the first point
     probabilities: Array | None = None
     replaced: tuple[Replaced, ...] = ()
     scored: Callable[[Array], Array] | None = None
     skipped: tuple[int, ...] = ()  # positions at which a refit was due and left out
 
-
-class Counted(NamedTuple):
-    """What is counted beside the learner, and the positions at which drift was found"""
-
-    tally: Tally
-    confusion: Confusion
-    alarms: tuple[int, ...] = ()
+    def updates_after(self, points: int) -> int:
+        """k after so many; where the learner was replaced, it goes on from there"""
+        k, first = self.updates, 0
+        for each in self.replaced:
+            if each.after <= points:
+                k, first = each.updates, each.after
+        return k + int(np.count_nonzero(self.updated[first:points]))
 
 
 class Applied(NamedTuple):
@@ -69,7 +70,7 @@ def apply(before: Loaded, requests: Sequence[Request], past: Past | None = None)
     runs: list[Run] = []
     matched: list[Matched] = []
     alarms: list[int] = []
-    for if_match, group in groupby(requests, key=lambda request: request.if_match):
+    for if_match, group in groupby(requests, key=attrgetter("if_match")):
         for together in [list(group)] if if_match is None else [[request] for request in group]:
             if if_match is not None and if_match != after.counters.version:
                 results.append(StaleModel(after.counters.version))
@@ -79,10 +80,10 @@ def apply(before: Loaded, requests: Sequence[Request], past: Past | None = None)
                 run = _run(after.spec, after.state, after.counters.updates, points, if_match is not None)
             else:
                 run = _learned(after, points, past or Past(), if_match is not None)
-            counted = _counted(after, run)
+            counted = _counted(after, run, together)
             if counted.alarms and after.spec.restart and not run.replaced:  # the points after it are for a new learner
                 run = _learned(after, points, past or Past(), if_match is not None)
-                counted = _counted(after, run)
+                counted = _counted(after, run, together)
             after, answers = _answered(after, run, counted, together)
             results += answers
             runs.append(run)
@@ -96,7 +97,7 @@ def apply(before: Loaded, requests: Sequence[Request], past: Past | None = None)
         return Applied(results, Change(before))
     run = runs[0] if len(runs) == 1 else _together(runs)
     batch, decided, replaced = (run.batch, run.decided, run.replaced) if before.spec.keep_points else (None, None, ())
-    told = (len(run.wrong), batch, decided, tuple(matched), tuple(alarms), replaced)
+    told = (len(run.decided), batch, decided, tuple(matched), tuple(alarms), replaced)
     entry = Entry(Kind.POINTS, after.counters, after.status, *told, skipped=run.skipped)
     if (jumps := getattr(after.state, "jumps", 0) - getattr(before.state, "jumps", 0)) > 0:  # of strategic alone
         entry = replace(entry, jumps=jumps)
@@ -125,7 +126,7 @@ def stored_answer(request: Request, data: bytes) -> Answer:
         outcome = learner_of(state).learn(state, batch.X, y, request.if_match is not None)
         return outcome.scores, outcome.probabilities if request.probabilities else None
 
-    return Answer.unpack(data, request.fingerprint, again)
+    return Answer.unpack(data, request, again)
 
 
 def _learned(before: Loaded, batch: Batch, past: Past, until_change: bool) -> Run:
@@ -134,19 +135,19 @@ def _learned(before: Loaded, batch: Batch, past: Past, until_change: bool) -> Ru
     while at < len(batch):
         due = next_beginning(now, batch[at:], past)
         run = _run(now.spec, now.state, now.counters.updates, batch[at : at + due.points], until_change)
-        counted = _counted(now, run)
+        counted = _counted(now, run, alone := [Request(run.batch, columns=False)])
         if now.spec.restart and counted.alarms:
             n = counted.alarms[0] - now.counters.observed
             run = _run(now.spec, now.state, now.counters.updates, run.batch[:n], until_change)
-            counted = _counted(now, run)
-            run = _replacing(run, Replaced(n, int(run.updates[-1]), restarted(now.spec, now.state), "restart"))
+            counted = _counted(now, run, alone)
+            run = _replacing(run, Replaced(n, run.updates_after(n), restarted(now.spec, now.state), "restart"))
         elif due.begins is not None and len(run.batch) == due.points:
-            begun = due.begins(run.state, int(run.updates[-1]), past.followed_by(run.batch))
+            begun = due.begins(run.state, run.updates_after(due.points), past.followed_by(run.batch))
             position = now.counters.observed + due.points
             run = run._replace(skipped=(position,)) if begun is None else _replacing(run, begun)
         runs.append(run)
         at, past = at + len(run.batch), past.followed_by(run.batch)
-        now, _ = _answered(now, run, counted, [Request(run.batch)])
+        now, _ = _answered(now, run, counted, alone)
         if until_change and run.changed.any():
             break
     return _together(runs)
@@ -158,21 +159,18 @@ def replay(before: Loaded, entry: Entry, points: int | None = None) -> Loaded:
     if entry.kind is Kind.IMPORT or (entry.points and entry.batch is None):
         raise StateCorrupt(f"the log before position {entry.counters.observed} cannot be replayed")
     run = replay_learner(spec, before.state, before.counters.updates, entry, n)
-    nothing = Counted(before.tally, before.confusion)
-    [answer] = _answered(before, run, nothing, [Request(run.batch)])[1] if n else [None]
-    whole, counters = n == entry.points, entry.counters if answer is None else answer.counters
-    if whole and counters != entry.counters:
-        raise StateCorrupt(f"the log replayed to position {counters.observed} gives other counts than it holds")
-    after = replace(
-        before,
-        spec=spec,
-        opened=before.opened or (before.spec if entry.spec is not None else None),
-        counters=counters,
-        state=run.state,
-        status=entry.status if whole else _status(before, run),
-    )
-    counted = _counted(after, run) if n else nothing
-    return replace(after, tally=counted.tally, confusion=counted.confusion)
+    opened = before.opened or (before.spec if entry.spec is not None else None)
+    after = replace(before, spec=spec, opened=opened, state=run.state)
+    if n:
+        alone = [Request(run.batch, columns=False)]
+        after, _ = _answered(after, run, _counted(after, run, alone), alone)
+    else:
+        after = replace(after, counters=entry.counters)
+    if n < entry.points:
+        return after
+    if after.counters != entry.counters:
+        raise StateCorrupt(f"the log replayed to position {after.counters.observed} gives other counts than it holds")
+    return replace(after, status=entry.status)
 
 
 def replay_learner(spec: Spec, state: Any, updates: int, entry: Entry, points: int) -> Run:
@@ -189,59 +187,54 @@ def replay_learner(spec: Spec, state: Any, updates: int, entry: Entry, points: i
         if stop in replaced:
             run = _replacing(run, replace(replaced[stop], after=stop - start))
         runs.append(run)
-        state, updates = run.state, int(run.updates[-1])
-    return _together(runs) if runs else _nothing(spec, state)
+        state, updates = run.state, run.updates_after(stop - start)
+    return _together(runs) if runs else _nothing(spec, state, updates)
 
 
 def _run(spec: Spec, state: Any, updates: int, batch: Batch, until_change: bool) -> Run:
     """One call of the learner. Of two classes it takes signs, and a score of 0 is positive; of K the largest decides"""
     y = SIGNS[batch.indices] if spec.binary else batch.indices
-    if spec.takes_rows and batch.packed is not None:
-        X = np.frombuffer(batch.packed, dtype="<f8").reshape(-1, spec.dimension + 1)
-    else:
-        X = batch.X
+    X = batch.table if spec.takes_rows and isinstance(batch, Rows) else batch.X
     outcome = spec.learner.learn(state, X, y, until_change)
     raw = outcome.raw
-    decided = (raw >= 0).astype(np.int64) if spec.binary else raw.argmax(axis=1)
+    decided = (raw >= 0.0).astype(np.int64) if spec.binary else raw.argmax(axis=1)
     taken = batch if len(raw) == len(y) else batch[: len(raw)]
-    k = updates + (outcome.changed if outcome.updates is None else outcome.updates).cumsum()
-    wrong = decided != taken.indices
-    found = (taken, outcome.state, raw, decided, wrong, outcome.changed, k, outcome.probabilities)
-    return Run(*found, scored=outcome.scored)
+    changed, updated = outcome.changed, outcome.changed if outcome.updates is None else outcome.updates
+    found = (taken, outcome.state, raw, decided, changed, updated, updates, outcome.probabilities)
+    return Run(*found, (), outcome.scored)
 
 
-def _nothing(spec: Spec, state: Any) -> Run:
+def _nothing(spec: Spec, state: Any, updates: int) -> Run:
     """No points"""
     none, flags = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_)
-    return Run(rows.empty(spec.dimension), state, np.empty(0), none, flags, flags, none)
+    return Run(rows.empty(spec.dimension), state, np.empty(0), none, flags, flags, updates)
 
 
 def _replacing(run: Run, replaced: Replaced) -> Run:
     """After its last point the learner is replaced, which is a new version"""
-    changed, updates = run.changed.copy(), run.updates.copy()
-    changed[-1], updates[-1] = True, replaced.updates
-    return run._replace(state=replaced.state, changed=changed, updates=updates, replaced=(replaced,))
+    changed = run.changed.copy()
+    changed[-1] = True
+    return run._replace(state=replaced.state, changed=changed, replaced=(replaced,))
 
 
 def _answered(before: Loaded, run: Run, counted: Counted, requests: Sequence[Request]) -> tuple[Loaded, list[Answer]]:
     """The answers of requests that were learned in one run, and the session after them"""
-    counters, start, answers, n = before.counters, 0, [], len(run.wrong)
-    stops = [min(stop, n) for stop in accumulate([len(request.batch.indices) for request in requests])]
-    if len(requests) == 1:
-        wrong, changed = [int(np.count_nonzero(run.wrong))], [int(np.count_nonzero(run.changed))]
-    else:
-        wrong, changed = _sums(run.wrong, stops), _sums(run.changed, stops)
+    counters, start, k, answers = before.counters, 0, run.updates, []
     told = run.scored(run.raw) if run.scored and any([request.columns for request in requests]) else run.raw
-    for place, (request, stop) in enumerate(zip(requests, stops, strict=True)):
-        mistakes = wrong[place]
+    for request, (stop, mistakes, changes, updates) in zip(requests, counted.requests, strict=True):
+        k += updates
+        if run.replaced:  # since they were counted
+            k, changes = run.updates_after(stop), int(np.count_nonzero(run.changed[start:stop]))
         if stop > start:
-            totals = (counters.observed + stop - start, counters.mistakes + mistakes, int(run.updates[stop - 1]))
-            counters = Counters(*totals, counters.version + changed[place])
-        scores, decided = (told[start:stop], run.decided[start:stop]) if request.columns else (None, None)
-        sure = run.probabilities if request.columns and request.probabilities else None
-        sure = None if sure is None else sure[start:stop]
-        answer = Answer(scores, stop - start, mistakes, counters, request.fates, False, decided, sure)
-        answers.append(answer)
+            c = counters
+            counters = Counters(c.observed + stop - start, c.mistakes + mistakes, k, c.version + changes)
+        if not request.columns:
+            answers.append(Answer(None, stop - start, mistakes, counters, request.fates))
+        else:
+            of = slice(start, stop)
+            sure = run.probabilities[of] if request.probabilities and run.probabilities is not None else None
+            columns = (run.decided[of], sure, run.batch.indices[of])
+            answers.append(Answer(told[of], stop - start, mistakes, counters, request.fates, False, *columns))
         start = stop
     status = before.status if not run.replaced else _status(before, run)
     b = before  # field by field: `replace` takes four times as long
@@ -250,26 +243,20 @@ def _answered(before: Loaded, run: Run, counted: Counted, requests: Sequence[Req
     return Loaded(*after, *kept), answers
 
 
-def _sums(flags: Flags, stops: list[int]) -> list[int]:
-    """How many are set, up to each stop and behind the one before"""
-    sums = np.zeros(len(flags) + 1, dtype=np.int64)
-    np.cumsum(flags, out=sums[1:])
-    found: list[int] = np.diff(sums[stops], prepend=0).tolist()
-    return found
-
-
 def _status(before: Loaded, run: Run) -> str:
     """A session that warms up is live once its reference point was learned"""
     return Status.LIVE if any(each.reason == "warmup" for each in run.replaced) else before.status
 
 
-def _counted(before: Loaded, run: Run) -> Counted:
-    """With these points counted in"""
-    indices, decided = run.batch.indices, run.decided
-    counted, alarms = tally.observe(before.tally, run.wrong, indices, before.confusion, before.spec.sensitivity)
-    if run.probabilities is not None:
-        counted = tally.judged(counted, run.probabilities, indices, decided)
-    return Counted(counted, tally.counted(before.confusion, indices, decided), alarms)
+def _counted(before: Loaded, run: Run, requests: Sequence[Request]) -> Counted:
+    """With these points counted in. One request may have been taken in part, up to a change"""
+    n, indices, decided, spec = len(run.decided), run.batch.indices, run.decided, before.spec
+    stops = [n] if len(requests) == 1 else list(accumulate([len(request.batch.indices) for request in requests]))
+    points = (spec.classes, indices, decided, spec.sensitivity, stops, run.changed, run.updated)
+    counted = tally.observe(before.tally, before.confusion, *points)
+    if run.probabilities is None:
+        return counted
+    return counted._replace(tally=tally.judged(counted.tally, run.probabilities, indices, decided))
 
 
 def _together(runs: list[Run]) -> Run:
@@ -287,9 +274,9 @@ def _together(runs: list[Run]) -> Run:
         runs[-1].state,
         np.concatenate([run.raw for run in runs]),
         np.concatenate([run.decided for run in runs]),
-        np.concatenate([run.wrong for run in runs]),
         np.concatenate([run.changed for run in runs]),
-        np.concatenate([run.updates for run in runs]),
+        np.concatenate([run.updated for run in runs]),
+        runs[0].updates,
         np.concatenate(sure) if sure else None,
         tuple(replaced),
         runs[-1].scored,

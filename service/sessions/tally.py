@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +27,19 @@ from numpy.typing import NDArray
 from service.errors import StateCorrupt
 from service.geometry import Array
 from service.learners import drift, loops
+from service.learners.contract import Counts, Flags
 from service.learners.drift import LEVELS, PER_LEVEL, SENSITIVITY
 from service.sessions.frozen import frozen
 
 #: How many points the window looks back, how many one entry of the log stands for, how many of its entries are kept.
 WINDOW, BLOCK, LOGGED = 1000, 1000, 1000
 BINS, LEAST = 10, 1e-15
-#: Classes whose pairs are counted in an array; of more they are sorted.
-FEW = 32
+#: Pairs of classes are counted in a table if it has no more cells than there are points, or than this.
+CELLS = 16
 #: Labels come sorted if they switch less often than in this part of what chance would have them do.
 SORTED = 0.2
+
+NO_FLAGS: Flags = np.zeros(0, dtype=np.bool_)
 
 _HEAD = struct.Struct("<QQQiQQ125sBB")
 #: Levels from … to, and the type that holds the errors of a bucket: of level l there are at most 2^l.
@@ -86,11 +90,13 @@ class Tally:
 
     def pack(self) -> bytes:
         """All but the log, which changes once in BLOCK points and is stored apart"""
-        probable, window = bool(self.bins[:, 0].any()), np.packbits(self.window).tobytes()
+        probable, window = bool(np.count_nonzero(self.bins[:, 0])), np.packbits(self.window).tobytes()
         numbers = (self.seen, self.block, self.switches, self.last_label, self.alarms, self.last_alarm)
-        parts = [_HEAD.pack(*numbers, window, probable, len(self.held)), self.held.astype("<u1").tobytes()]
+        parts = [_HEAD.pack(*numbers, window, probable, len(self.held)), bytes(self.held.tolist())]
         parts += [self.errors[low:high].astype(kind).tobytes() for low, high, kind in _WIDTHS if low < len(self.held)]
-        return b"".join([*parts, _PROBABLE.pack(self.loss, *self.bins.ravel()) if probable else b""])
+        if probable:
+            parts.append(_PROBABLE.pack(self.loss, *self.bins.ravel()))
+        return b"".join(parts)
 
     @classmethod
     def unpack(cls, data: bytes, log: bytes = b"") -> Tally:
@@ -131,25 +137,50 @@ def from_version_1(data: bytes, log: bytes = b"") -> Tally:
     return Tally(seen, block, seen, -1, window, newest, alarms, last)
 
 
+class Counted(NamedTuple):
+    """With points counted in; the positions at which drift was found, and a line a request: where it ends among the
+    points, and how many of its own were mistakes, changed the classifier, updated the learner"""
+
+    tally: Tally
+    confusion: Confusion
+    alarms: tuple[int, ...]
+    requests: Sequence[tuple[int, int, int, int]]
+
+
 def observe(
     tally: Tally,
-    wrong: NDArray[np.bool_],
-    indices: NDArray[np.int64],
-    before: Confusion,
+    confusion: Confusion,
+    classes: int,
+    indices: Counts,
+    decided: Counts,
     sensitivity: float = SENSITIVITY,
-) -> tuple[Tally, tuple[int, ...]]:
-    """Count a run of points of these classes, of which `wrong` were mistakes; and the positions at which drift was
-    found. `before` has the classes of the points before"""
-    t = tally
-    before_these = (t.window, t.seen, t.block, t.last_label, t.switches, BLOCK, t.held, t.errors, sensitivity)
-    window, block, last, switches, full, held, errors, alarms = drift.count(wrong, indices, *before_these)
-    if len(alarms):
-        alarms = alarms[[not _sorted(t, before, indices[: at - t.seen]) for at in alarms.tolist()]]
-    last_alarm = int(alarms[-1]) if len(alarms) else t.last_alarm
-    log = np.concatenate([t.log, full.astype(np.uint16)])[-LOGGED:] if len(full) else t.log
-    found = (t.alarms + len(alarms), last_alarm, held, errors)
-    counted = Tally(t.seen + len(wrong), block, switches, last, window, log, *found, t.loss, t.bins)
-    return counted, tuple(alarms.tolist())
+    stops: Sequence[int] = (),
+    changed: Flags = NO_FLAGS,
+    updated: Flags = NO_FLAGS,
+) -> Counted:
+    """Count points of these classes that were taken for those decided, in requests that end at these stops"""
+    t, n, R = tally, len(indices), len(stops)
+    K = classes if classes * classes <= max(n, CELLS) else 0
+    ends = np.array(stops, dtype=np.int64)
+    before = (t.window, t.seen, t.block, t.last_label, t.switches, BLOCK, t.held, t.errors, sensitivity)
+    numbers, window, held, errors = drift.count(indices, decided, changed, updated, ends, K, *before)
+    told: list[int] = numbers.tolist()
+    block, last, switches = told[:3]
+    pairs, full = 3 + 3 * R, 3 + 3 * R + K * K
+    found = full + (t.seen % BLOCK + n) // BLOCK
+    if K:
+        cells: Iterable[tuple[tuple[int, int], int]]
+        cells = [(divmod(code, K), count) for code, count in enumerate(told[pairs:full]) if count]
+    else:
+        cells = Counter(zip(indices.tolist(), decided.tolist(), strict=True)).items()
+    alarms = tuple(told[found:])
+    if alarms:
+        alarms = tuple([at for at in alarms if not _sorted(t, confusion, indices[: at - t.seen])])
+    log = t.log if full == found else np.append(t.log, numbers[full:found].astype(np.uint16))[-LOGGED:]
+    drifted = (t.alarms + len(alarms), alarms[-1] if alarms else t.last_alarm, held, errors)
+    counted = Tally(t.seen + n, block, switches, last, window, log, *drifted, t.loss, t.bins)
+    lines = list(zip(stops, told[3:pairs:3], told[4:pairs:3], told[5:pairs:3], strict=True))
+    return Counted(counted, confusion.plus(cells), alarms, lines)
 
 
 def expected_switches(counts: Collection[int]) -> float:
@@ -193,28 +224,19 @@ class Confusion:
         """How many points of each class were seen"""
         return {i: sum(row.values()) for i, row in self.rows.items()}
 
+    def plus(self, cells: Iterable[tuple[tuple[int, int], int]]) -> Confusion:
+        """With so many more in these cells; rows that nothing was added to are the very same objects"""
+        rows = dict(self.rows)
+        for (i, j), count in cells:
+            row = rows.get(i, {})
+            rows[i] = {**row, j: row.get(j, 0) + count}
+        return Confusion(rows)
+
     def matrix(self, K: int) -> NDArray[np.int64]:
         found = np.zeros((K, K), dtype=np.int64)
         for i, j, count in self.cells():
             found[i, j] = count
         return found
-
-
-def counted(before: Confusion, indices: NDArray[np.int64], decided: NDArray[np.int64]) -> Confusion:
-    """With these points counted in; rows that nothing was added to are the very same objects"""
-    rows = dict(before.rows)
-    if len(indices) == 1:
-        new = [(int(indices[0]), int(decided[0]), 1)]
-    elif (K := 1 + int(max(indices.max(initial=0), decided.max(initial=0)))) <= FEW:
-        counts = np.bincount(indices * K + decided)
-        new = [(code // K, code % K, count) for code, count in enumerate(counts.tolist()) if count]
-    else:
-        codes, counts = np.unique(indices * 65536 + decided, return_counts=True)
-        new = [(code >> 16, code & 65535, count) for code, count in zip(codes.tolist(), counts.tolist(), strict=True)]
-    for i, j, count in new:
-        row = rows.get(i, {})
-        rows[i] = {**row, j: row.get(j, 0) + count}
-    return Confusion(rows)
 
 
 def pack_row(row: Mapping[int, int]) -> bytes:

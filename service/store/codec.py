@@ -55,7 +55,7 @@ from service.sessions.records import (
     Replaced,
     Status,
 )
-from service.sessions.rows import Batch
+from service.sessions.rows import Batch, Rows
 from service.sessions.spec import Spec, spec_from_json, spec_to_json
 from service.sessions.tally import Confusion, Tally, pack_row, unpack_row
 
@@ -144,13 +144,11 @@ def state_fields(before: Loaded | None, after: Loaded, learner: bytes | None) ->
             for name, producer in after.producers.items()
             if producer is not since.get(name)
         ]
-    plain = [(name, data if isinstance(data, bytes) else data.encode()) for name, data in changed]
     fields: list[Field] = ["learner", learner] if learner is not None else []
-    return fields + [
-        part
-        for name, data in plain
-        for part in (name, data + xxh3_64_digest(data, seed=crc32(name.encode())))  # as seal()
-    ]
+    for name, data in changed:
+        plain = data if isinstance(data, bytes) else data.encode()
+        fields += (name, plain + xxh3_64_digest(plain, seed=crc32(name.encode())))  # as seal()
+    return fields
 
 
 def head(counters: Counters, status: str) -> str:
@@ -232,7 +230,7 @@ def write_entry(entry: Entry, spec: Spec, commit_id: str) -> Written:
         if size >= LARGE or (size >= SMALL and n * ENTRIES > spec.keep_points):
             parts["rows"] = rows.pack_columns(batch, predicted, len(spec.labels))
             batch, predicted = batch[:SAMPLE], predicted[:SAMPLE]
-        data = batch.packed or rows.pack(batch)
+        data = batch.packed or (batch.table.tobytes() if isinstance(batch, Rows) else rows.pack(batch))
         fields += ("rows", data, "predicted", predicted.astype(spec.class_type).tobytes())
         if batch.truth is not None:
             fields += ("truth", batch.truth.astype("<f8").tobytes())

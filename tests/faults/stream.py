@@ -25,7 +25,7 @@ from service.process.store_format import connect
 from service.sessions import rows, tally
 from service.sessions.records import NO_ENTRY, Counters, Entry, EntryId, Kind, Loaded
 from service.sessions.spec import Spec
-from service.sessions.tally import Confusion, Tally, counted
+from service.sessions.tally import Confusion, Tally
 from service.store.keys import state_key
 from tests.running import Running, wait_until_ready
 from tests.storing import storing
@@ -369,8 +369,8 @@ class Pupil:
         outcome = spec.learner.observe(self.state, row[None, :-1], spec.targets(index))
         decided = spec.decide(outcome.scores)
         wrong, changed = int(decided[0] != index[0]), int(outcome.changed[0])
-        self.state, (self.tally, _) = outcome.state, tally.observe(self.tally, decided != index, index, self.seen)
-        self.seen = counted(self.seen, index, decided)
+        self.state = outcome.state
+        self.tally, self.seen, *_ = tally.observe(self.tally, self.seen, spec.classes, index, decided)
         self.cells[int(index[0]), int(decided[0])] += 1
         self.counters = Counters(
             before.observed + 1, before.mistakes + wrong, before.updates + wrong, before.version + changed
