@@ -33,7 +33,7 @@ horocycle COMMAND --help says more. For example, in two terminals:
 """
 #: What each part needs, by the name it is imported as. `pyproject.toml` has the versions.
 NEEDS = {
-    "service": ("fastapi", "numba", "redis", "uvicorn", "pydantic", "scipy", "simdjson"),
+    "service": ("fastapi", "numba", "redis", "uvicorn", "pydantic", "scipy"),
     "clients": ("httpx", "numpy", "orjson", "rich"),
 }
 REMEDY = {"service": "pip install 'horocycle[serve]'", "clients": "pip install horocycle"}

@@ -19,13 +19,8 @@ from service.sessions.spec import Label, Spec
 SHOWN = 10
 
 
-def indices_of(given: list[Any] | NDArray[np.int64], spec: Spec) -> Indices:
+def indices_of(labels: list[Any], spec: Spec) -> Indices:
     """Class indices of labels out of JSON"""
-    if isinstance(given, np.ndarray) and spec.label_types == {int}:
-        found, good = _found(given, spec.label_array)
-        if good.all():
-            return found
-    labels: list[Any] = given.tolist() if isinstance(given, np.ndarray) else given
     index, kinds = spec.index, set(map(type, labels))
     if float in kinds and int in spec.label_types:
         labels = [int(label) if type(label) is float and label.is_integer() else label for label in labels]
@@ -54,11 +49,11 @@ def indices_of_column(column: NDArray[np.float64], spec: Spec, meaning: str | No
 
 def ambiguous(column: NDArray[np.float64], spec: Spec) -> bool:
     """Whether a column of indices could as well be one of labels, and would mean something else then"""
-    return bool(_doubtful(spec.labels)) and bool(np.isin(column, spec.label_array).all())
+    return bool(doubtful(spec.labels)) and bool(np.isin(column, spec.label_array).all())
 
 
 @lru_cache(maxsize=1024)
-def _doubtful(labels: tuple[Label, ...]) -> tuple[int, ...]:
+def doubtful(labels: tuple[Label, ...]) -> tuple[int, ...]:
     """The labels that are also the index of another"""
     return tuple(
         label for label in labels if type(label) is int and 0 <= label < len(labels) and labels[label] != label

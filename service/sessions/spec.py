@@ -21,6 +21,7 @@ from service.errors import BinaryOnly, InvalidParameter
 from service.geometry import Array, norm_limit
 from service.learners import LEARNERS, Learner, one_vs_rest
 from service.learners.drift import SENSITIVITY
+from service.sessions import fast_json
 from service.sessions.rows import class_type, row_bytes
 
 Label = str | int
@@ -116,6 +117,11 @@ class Spec:
         return self.largest_square * (1 - 2 * self.dimension * sys.float_info.epsilon)
 
     @cached_property
+    def json_table(self) -> fast_json.Table:
+        """What JSON is to hold that is read in one pass: points that are surely inside, and these labels"""
+        return fast_json.table(self.dimension, self.surely_inside, self.labels)
+
+    @cached_property
     def takes_rows(self) -> bool:
         """Whether the learner reads rows as they are stored"""
         return self.binary and getattr(self.learner, "TAKES_ROWS", False)
@@ -144,6 +150,11 @@ class Spec:
         """The labels as an array to pick from: integers where all are, else objects"""
         whole = self.label_types == {int}
         return np.array(self.labels, dtype=np.int64 if whole else object)
+
+    @cached_property
+    def tokens(self) -> list[bytes]:
+        """The labels as JSON has them"""
+        return [json.dumps(label, ensure_ascii=False).encode() for label in self.labels]
 
     def first_state(self) -> Any:
         """The state before the first point"""
