@@ -27,11 +27,13 @@ from service import telemetry
 from service.errors import (
     HorocycleError,
     KeyReused,
+    NotPlain,
     OutcomeUnknown,
     RateLimited,
     SessionReplaying,
     StaleModel,
     StoreUnavailable,
+    UnknownLabel,
 )
 from service.sessions.apply import apply, stored_answer
 from service.sessions.apply import stored as kept_answer
@@ -39,7 +41,7 @@ from service.sessions.beginnings import Past, needs_past
 from service.sessions.late import looked_up
 from service.sessions.producers import advanced, connected, out_of_turn
 from service.sessions.records import Change, Loaded, Status
-from service.sessions.requests import Answer, Request, message_key
+from service.sessions.requests import Answer, Request, Unread, message_key
 from service.sessions.spec import Spec
 from service.store.late_labels import LateLabels
 from service.store.log import Log
@@ -72,6 +74,7 @@ class Waiter(Protocol):
 
 #: A request and who waits for its answer; of a numbered message for the reply, as it is sent and kept
 Pending = tuple[Request, Waiter]
+Arrived = tuple[Request | Unread, Waiter]
 
 Results = Sequence[Answer | HorocycleError]
 Stored = dict[int, tuple[str, bytes]]  # place of a request → the key that its answer is kept under, and the answer
@@ -146,7 +149,7 @@ class _Second(NamedTuple):
 class _Lane:
     """The queue before one session."""
 
-    waiting: deque[Pending] = field(default_factory=deque)
+    waiting: deque[Arrived] = field(default_factory=deque)
     loaded: Loaded | None = None
     busy: asyncio.Task[None] | None = None  # while it commits
     underway: dict[str, _First] = field(default_factory=dict)
@@ -189,19 +192,19 @@ class Ingest:
         return lane.loaded if lane else None
 
     @overload
-    def observe(self, sid: str, request: Request) -> asyncio.Future[Answer]: ...
+    def observe(self, sid: str, request: Request | Unread) -> asyncio.Future[Answer]: ...
     @overload
-    def observe(self, sid: str, request: Request, waiter: Waiter) -> Waiter: ...
+    def observe(self, sid: str, request: Request | Unread, waiter: Waiter) -> Waiter: ...
 
-    def observe(self, sid: str, request: Request, waiter: Waiter | None = None) -> Any:
+    def observe(self, sid: str, request: Request | Unread, waiter: Waiter | None = None) -> Any:
         """Learn a batch, exactly once; the answer comes when it is stored, to whoever waits: a future unless another is
-        given. Who stops waiting stops nothing else."""
+        given. Who stops waiting stops nothing else. NotPlain: an unread body has to be read first"""
         if (lane := self._lanes.get(sid)) is None:
             lane = self._lane(sid)
         else:
             self._lanes.move_to_end(sid)
         waiter, key = waiter or asyncio.get_running_loop().create_future(), request.key
-        pending: Pending = (request, waiter)
+        pending: Arrived = (request, waiter)
         if key is not None:
             if (first := lane.underway.get(key)) is not None:
                 if first.fingerprint != request.fingerprint:
@@ -276,11 +279,17 @@ class Ingest:
         if lane.timer is not None:
             lane.timer.cancel()
             lane.timer = None
-        pending: list[Pending] = []
+        pending: list[Arrived] = []
         points, each = 0, lane.loaded.spec.columns if lane.loaded else 1
         while lane.waiting and points < GATHER:
             pending.append(lane.waiting.popleft())
-            points += each * (len(pending[-1][0].ids) or len(pending[-1][0].batch.indices))
+            request = pending[-1][0]
+            n = (
+                len(request.body) >> 4
+                if isinstance(request, Unread)
+                else len(request.ids) or len(request.batch.indices)
+            )
+            points += each * n
         together = len(pending)
         try:
             await self._settle(sid, lane, pending)
@@ -305,9 +314,15 @@ class Ingest:
             elif lane.waiting:
                 lane.busy = asyncio.create_task(self._drain(sid, lane))
 
-    async def _settle(self, sid: str, lane: _Lane, pending: list[Pending]) -> None:
+    async def _settle(self, sid: str, lane: _Lane, arrived: list[Arrived]) -> None:
         """Apply and commit until every request has its answer."""
-        fresh = False  # whether the session was loaded for these requests
+        fresh = lane.loaded is None  # whether the session was loaded for these requests
+        if lane.loaded is None:
+            lane.loaded = await self._store.load(sid)
+        pending = _read(lane.loaded.spec, arrived)
+        if not fresh and any([isinstance(request.refused, UnknownLabel) for request, _ in pending]):
+            lane.loaded, fresh = await self._store.load(sid, lane.loaded), True  # another worker may have added it
+            pending = _read(lane.loaded.spec, arrived)
         while pending:
             late = [id for request, _ in pending for id in request.ids]
             if lane.loaded is None or (late and not fresh):  # another worker may have learned an id meanwhile
@@ -439,6 +454,21 @@ async def commit(store: Store, before: Loaded, change: Change, patience: float) 
     elif isinstance(result, Conflict):
         telemetry.conflicts.value += 1
     return result
+
+
+def _read(spec: Spec, arrived: list[Arrived]) -> list[Pending]:
+    """With the bodies read that were not; who sent one that is not plain is told so"""
+    unread = [request for request, _ in arrived if type(request) is Unread]
+    if not unread:
+        return cast(list[Pending], arrived)
+    read, pending = iter(unread[0].together(spec, unread)), list[Pending]()
+    for request, waiter in arrived:
+        found = next(read) if isinstance(request, Unread) else request
+        if found is None:
+            _fail(waiter, NotPlain())
+        else:
+            pending.append((found, waiter))
+    return pending
 
 
 def _stored(before: Loaded, requests: Sequence[Request], results: Results) -> Stored:

@@ -329,5 +329,5 @@ def test_sessions_load_neither_redis_nor_a_web_framework() -> None:
     packages, modules = (set(line.split()) for line in ran.stdout.splitlines())
     assert {"service.sessions.apply", "service.sessions.snapshot", "service.sessions.forking"} <= modules
     assert "numpy" in packages  # it looked
-    foreign = {"redis", "hiredis", "starlette", "fastapi", "pydantic", "simdjson", "uvicorn", "httpx"}
+    foreign = {"redis", "hiredis", "starlette", "fastapi", "pydantic", "uvicorn", "httpx"}
     assert not packages & foreign

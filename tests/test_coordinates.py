@@ -137,7 +137,7 @@ def test_every_way_in_takes_coordinates(http: httpx.Client) -> None:
     http.post(f"/sessions/{truth}/observe", json={"points": X.tolist(), "labels": labels})
     where = f"/sessions/{told}/observe?coordinates=hyperboloid"
     first = http.post(where, json={"points": h[:3].tolist(), "labels": labels[:3]})  # few: orjson
-    second = http.post(where, json={"points": h[3:80].tolist(), "labels": labels[3:80]})  # many: simdjson
+    second = http.post(where, json={"points": h[3:80].tolist(), "labels": labels[3:80]})
     third = http.post(where, content=raw(h[80:100], indices[80:100]), headers=RAW)
     fourth = http.post(
         where, content=npy(np.column_stack([h, indices])[100:]), headers={"content-type": "application/x-npy"}

@@ -59,3 +59,21 @@ def test_columns_of_another_length_are_refused(K: int) -> None:
     for wrong in (data[:-1], data[:-2], data + b"x", data[: len(data) // 2], b""):
         with pytest.raises(ValueError):
             rows.unpack_columns(wrong, 1000, 2, has_truth=False)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_whatever_is_joined_is_there_in_its_order(seed: int) -> None:
+    """Parts of tables that were read together, all of them or some, beside others"""
+    rng, batches = np.random.default_rng(seed), list[Batch]()
+    for _ in range(rng.integers(1, 4)):
+        counts = [int(n) for n in rng.integers(1, 4, size=rng.integers(1, 5))]
+        table = np.column_stack([rng.uniform(-0.5, 0.5, (sum(counts), 2)), rng.integers(0, 2, sum(counts))])
+        parts = rows.rows_of(table).parts(counts)
+        batches += [part for part in parts if rng.random() < 0.8] if rng.random() < 0.5 else parts
+        if rng.random() < 0.3:
+            batches.append(Batch(rng.uniform(-0.5, 0.5, (2, 2)), rng.integers(0, 2, 2)))
+    if batches:
+        found = rows.joined(batches)
+        np.testing.assert_array_equal(found.X, np.concatenate([batch.X for batch in batches]))
+        np.testing.assert_array_equal(found.indices, np.concatenate([batch.indices for batch in batches]))
+        assert len(found) == sum(map(len, batches)) and rows.pack(found) == b"".join(map(rows.pack, batches))

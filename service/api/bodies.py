@@ -31,7 +31,11 @@ def once(request: Request, what: str, body: BaseModel) -> tuple[str | None, byte
 
 def idempotency_key(headers: Mapping[str, str]) -> str | None:
     key = headers.get("idempotency-key")
-    if key is not None and not 1 <= len(key) <= 200:
+    return None if key is None else require_key(key)
+
+
+def require_key(key: str) -> str:
+    if not 1 <= len(key) <= 200:
         raise InvalidRequest("an Idempotency-Key has 1 to 200 characters", header="Idempotency-Key")
     return key
 

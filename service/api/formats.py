@@ -8,7 +8,8 @@
 
 Coordinates may be those of another model (?coordinates=), and points beyond the limit may be clipped (?outside=clip).
 
-orjson reads JSON. It refuses NaN, 1e400 and lone surrogates; then Python's slower reader finds out which it was.
+JSON that is rows of numbers and labels of the session alone is read in one compiled pass (fast_json). orjson reads any
+other; it refuses NaN, 1e400 and lone surrogates, and then Python's slower reader finds out which it was.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import re
 import reprlib
 import sys
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -29,8 +31,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service.api import fast_json
-from service.api.label_values import ambiguous, brief, indices_of, indices_of_column
+from service.api.label_values import ambiguous, brief, doubtful, indices_of, indices_of_column
 from service.coordinates import AS_THEY_ARE, Placing, place, placing
 from service.errors import (
     BodyTooLarge,
@@ -45,8 +46,10 @@ from service.errors import (
     UnsupportedMediaType,
 )
 from service.geometry import Array, require_ball
-from service.learners.loops import good_rows
-from service.sessions.rows import Batch, Rows
+from service.learners import loops
+from service.sessions import fast_json
+from service.sessions.requests import Request, Unread
+from service.sessions.rows import NUMBER, Batch, Rows, rows_of
 from service.sessions.spec import Spec
 
 JSON = "application/json"
@@ -55,15 +58,15 @@ NPY = "application/x-npy"
 RAW = "application/octet-stream"
 FORMATS = (JSON, NDJSON, NPY, RAW)
 TEXT = (JSON, NDJSON)
-#: Of a JSON body: values; and lists and objects, each of which is an object to Python. Counted before it is parsed: a
-#: parser makes them all in one call, during which nobody else is served.
+#: Of a JSON body for orjson: values; and lists and objects, each of which is an object to Python. Counted before it is
+#: parsed: a parser makes them all in one call, during which nobody else is served.
 VALUES, LISTS = 1 << 20, 250_000
 #: Bytes of a body that is read a second time, by Python's slower reader, to say what is wrong.
 EXPLAINED = 1 << 20
+#: Bytes of JSON whose rows are cut to their length.
+LARGE = 1 << 16
 #: Bytes of NDJSON that are parsed in one call.
 LINES = 1 << 18
-#: The fields of a body
-ONE, MANY = {"point", "label"}, {"points", "labels"}
 
 
 @dataclass(frozen=True)
@@ -120,22 +123,23 @@ def reading(query: dict[str, str]) -> Reading:
 
 def read_labelled(body: bytes, kind: str, spec: Spec, how: Reading = PLAIN) -> Batch:
     """The points and labels of an observe"""
-    if kind == JSON and len(body) < fast_json.WORTH_IT and how.placing == AS_THEY_ARE:
-        if (small := _small(body, spec)) is not None:
-            return small
-    width = how.placing.width(spec.dimension)
+    if kind == JSON:
+        if how.placing == AS_THEY_ARE:
+            rows, (n,) = read_json([body], spec.json_table)
+            if n > 0:
+                return rows_of(rows)
+        if (found := _to_be_placed(body, spec, how.placing)) is not None:
+            return found
     if kind in (RAW, NPY):
-        rows = _rows(body, kind, width + 1)
+        rows = _rows(body, kind, how.placing.width(spec.dimension) + 1)
         as_stored = kind == RAW and how.placing == AS_THEY_ARE and how.label != "value"
-        if as_stored and good_rows(rows, spec.surely_inside, len(spec.labels)):
-            return Rows(body, len(rows), how.label is None and ambiguous(rows[:, -1], spec))
+        if as_stored and loops.good_rows(rows, spec.surely_inside, len(spec.labels)):
+            if not (how.label is None and ambiguous(rows[:, -1], spec)):
+                return rows_of(rows, body)
         X, clipped = _placed(np.ascontiguousarray(rows[:, :-1]), spec, how.placing)
         indices = indices_of_column(rows[:, -1], spec, how.label)
         unclear = how.label is None and ambiguous(rows[:, -1], spec)
         return Batch(X, indices, packed=body if as_stored else None, clipped=clipped, ambiguous=unclear)
-    if kind == JSON and body.count(b",") < VALUES and (found := fast_json.read(body, width, labelled=True)):
-        X, clipped = _placed(found[0], spec, how.placing)
-        return Batch(X, indices_of(found[1], spec), clipped=clipped)
     columns = _columns(body, kind, {"point": "points", "label": "labels", "truth": "truth"})
     X, clipped = _points(_given(columns, "points", "point"), spec, how.placing)
     labels, truth = _given(columns, "labels", "label"), columns.get("truth")
@@ -147,37 +151,60 @@ def read_labelled(body: bytes, kind: str, spec: Spec, how: Reading = PLAIN) -> B
     return Batch(X, indices_of(labels, spec), true, clipped=clipped)
 
 
-def _small(body: bytes, spec: Spec) -> Batch | None:
-    """A few points and labels that are all good, as JSON; None: anything else, to be read or named with more care"""
-    try:
-        message = orjson.loads(body)
-        if message.keys() == ONE:
-            points, labels = [message["point"]], [message["label"]]
-        elif message.keys() == MANY:
-            points, labels = message["points"], message["labels"]
+def read_bodies(spec: Spec, unread: Sequence[Unread]) -> list[Request | None]:
+    """Bodies that are plain, read in one go; None: one that its sender has to read with more care"""
+    texts, good, raw = [each.body for each in unread if not each.raw], list[Rows | None](), list[Rows | None]()
+    if texts:
+        table, counts = read_json(texts, spec.json_table)
+        whole = Rows(table, table[:, -1].astype(np.int64))
+        parts = iter([whole] if counts == [len(table)] else whole.parts([n for n in counts if n > 0]))
+        good = [next(parts) if n > 0 else None for n in counts]
+    if len(texts) < len(unread):
+        raw = _read_rows([each.body for each in unread if each.raw], spec)
+    texts_read, rows_read = iter(good), iter(raw)
+    found: list[Request | None] = []
+    for u in unread:
+        if (batch := next(rows_read if u.raw else texts_read)) is not None:
+            told = (u.if_match, u.columns, u.probabilities)
+            found.append(Request(batch, u.fingerprint, u.key, *told, numbered=u.numbered))
         else:
-            return None
-        if type(points) is not list or type(labels) is not list:
-            return None
-        d, index, types, most = spec.dimension, spec.index, spec.label_types, spec.surely_inside
-        numbers: list[float] = []
-        for point, label in zip(points, labels, strict=True):
-            square = 0.0
-            for x in point:
-                if type(x) is not float and type(x) is not int:
-                    return None
-                square += x * x
-            if not (square <= most and len(point) == d and type(label) in types):
-                return None
-            numbers += point
-            numbers.append(index[label])
-        packed = array("d", numbers).tobytes()
-    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, OverflowError):
+            found.append(None if u.alone is None else u.alone(spec))
+    return found
+
+
+def read_json(bodies: Sequence[bytes], table: fast_json.Table) -> tuple[Array, list[int]]:
+    """The rows of all good bodies, one behind the other: coordinates, then the index of the label's class; and how many
+    rows each body has, -1: it is not good
+
+    A row of d numbers has 2d + 1 bytes at least, so the rows have room of at most 5⅓ times the bytes of the bodies.
+    """
+    sizes = np.fromiter(map(len, bodies), np.int64, len(bodies))
+    text = b"".join(bodies)
+    rows = np.empty((len(text) // (2 * table.d + 1), table.width))
+    n = fast_json.read(text, sizes, table.words, table.most, rows, table.d)
+    if len(text) > LARGE:  # give back what is not needed
+        rows.resize((n, table.width), refcheck=False)
+    return rows[:n], sizes.tolist()
+
+
+def _read_rows(bodies: list[bytes], spec: Spec) -> list[Rows | None]:
+    """Raw rows, checked together; one by one, if something is wrong with some"""
+    counts = [0 if len(body) % spec.row_bytes else len(body) // spec.row_bytes for body in bodies]
+    if all(counts) and not doubtful(spec.labels):
+        packed = bodies[0] if len(bodies) == 1 else b"".join(bodies)
+        table = np.frombuffer(packed, dtype=NUMBER).reshape(-1, spec.dimension + 1)
+        if loops.good_rows(table, spec.surely_inside, len(spec.labels)):
+            return [*rows_of(table, packed).parts(counts)]
+    return [None] if len(bodies) == 1 else [each for body in bodies for each in _read_rows([body], spec)]
+
+
+def _to_be_placed(body: bytes, spec: Spec, how: Placing) -> Batch | None:
+    """The points and labels of JSON in which at most the place of a point is amiss; None: any other body"""
+    rows, (n,) = read_json([body], spec.json_table.anywhere(how.width(spec.dimension)))
+    if n < 0:
         return None
-    if not numbers:
-        return None
-    rows = np.frombuffer(packed).reshape(-1, d + 1)
-    return Batch(np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64), packed=packed)
+    X, clipped = _placed(np.ascontiguousarray(rows[:, :-1]), spec, how)
+    return Batch(X, rows[:, -1].astype(np.int64), clipped=clipped)
 
 
 def read_points(body: bytes, kind: str, spec: Spec, how: Placing = AS_THEY_ARE) -> Question:
@@ -186,9 +213,11 @@ def read_points(body: bytes, kind: str, spec: Spec, how: Placing = AS_THEY_ARE) 
     if kind in (RAW, NPY):
         X, clipped = _placed(np.ascontiguousarray(_rows(body, kind, width)), spec, how)
         return Question(X, clipped=clipped)
-    if kind == JSON and body.count(b",") < VALUES and (found := fast_json.read(body, width, labelled=False)):
-        X, clipped = _placed(found[0], spec, how)
-        return Question(X, clipped=clipped)
+    if kind == JSON:
+        rows, (n,) = read_json([body], fast_json.without_labels(width))
+        if n > 0:
+            X, clipped = _placed(rows, spec, how)
+            return Question(X, clipped=clipped)
     columns = _columns(body, kind, {"point": "points", "id": "ids"})
     X, clipped = _points(_given(columns, "points", "point"), spec, how)
     ids = _ids(columns.get("ids"))

@@ -51,7 +51,7 @@ async def labels(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, 
 def labelled(spec: Spec, late: LateLabels, answer: Answer) -> bytes:
     fates = np.frombuffer(answer.fates, dtype="S1")
     named = {name: [orjson.loads(late.ids[i]) for i in np.flatnonzero(fates == fate)] for name, fate in _FATES.items()}
-    return answered(spec, late.indices[fates == b"A"], answer, **named)
+    return answered(spec, answer, **named)
 
 
 _FATES = {"ids": b"A", "unknown": b"U", "expired": b"E", "already_learned": b"L"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
@@ -15,28 +16,32 @@ from xxhash import xxh3_128
 
 from service import telemetry
 from service.api.admission import charge_points
-from service.api.bodies import idempotency_key
+from service.api.bodies import require_key
 from service.api.columns import binary, binary_form
 from service.api.context import Context
-from service.api.formats import JSON, PLAIN, RAW, READING, Reading, media_type, read_labelled, reading
+from service.api.formats import JSON, PLAIN, RAW, READING, Reading, media_type, read_bodies, read_labelled, reading
 from service.api.front import headers_of, read_body
 from service.api.writing import LARGE, MOST, dump, offload, require_bounded
-from service.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, UnknownField, UnknownLabel
-from service.sessions.requests import Answer, Request
-from service.sessions.rows import Batch, Indices
+from service.errors import InvalidRequest, NotPlain, OutcomeUnknown, StoreUnavailable, UnknownField, UnknownLabel
+from service.sessions.requests import Answer, Request, Unread
+from service.sessions.rows import Batch
 from service.sessions.spec import Spec
 
 #: Bytes of a body that is read on the event loop: of JSON a millisecond's work, of rows less.
 AT_ONCE = {JSON: 1 << 17, RAW: 1 << 20}
 
 
-async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, dict[str, str]]:
-    sid, headers, query = scope["path_params"]["id"], headers_of(scope), scope["query_string"]
-    kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
-    asked_by(query)
-    body = await read_body(headers, receive, kind, here.settings)
-    spec, large = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec, len(body) > AT_ONCE.get(kind, LARGE)
-    given = (headers, query, body, kind)
+async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes, Mapping[str, str]]:
+    sid, headers = scope["path_params"]["id"], headers_of(scope)
+    asked = asked_by(headers, scope["query_string"])
+    key = headers.get("idempotency-key")
+    body = await read_body(headers, receive, asked.kind, here.settings)
+    spec = here.ingest.spec(sid) or (await here.ingest.current(sid)).spec
+    if "key" not in scope and (unread := asked.plainly(here, spec, key, body)) is not None:
+        with suppress(NotPlain):
+            answer = await here.ingest.observe(sid, unread)
+            return answered(here.ingest.spec(sid) or spec, answer), await acknowledge(here, sid, answer)
+    large, given = len(body) > AT_ONCE.get(asked.kind, LARGE), (asked, key, body)
     try:
         request = await asyncio.to_thread(understood, spec, *given) if large else understood(spec, *given)
     except UnknownLabel:  # it may have been added by another worker
@@ -44,64 +49,68 @@ async def observe(here: Context, scope: Scope, receive: Receive) -> tuple[bytes,
         request = await offload(len(body), understood, spec, *given)
     batch = request.batch
     if "key" in scope:
-        await charge_points(here, scope, len(batch.indices))
+        await charge_points(here, scope, len(batch))
     answer = await here.ingest.observe(sid, request)
     telemetry.clipped.value += batch.clipped
-    told, more = (spec, batch, answer), remarks(batch) if batch.clipped or batch.ambiguous else {}
+    more = remarks(batch) if batch.clipped or batch.ambiguous else {}
     extra = await acknowledge(here, sid, answer)
     if answer.scores is None:
-        return answered(*told, **more), extra
-    if (form := binary_form(headers.get("accept", ""))) is not None:
-        found, totals = told_of(*told)
+        return answered(spec, answer, **more), extra
+    if (form := asked.form) is not None:
+        found, totals = told_of(spec, answer)
         body, own = await offload(answer.scores.size, binary, form, found, {**totals, **more})
         return body, {**extra, **own}
     large = answer.scores.size > LARGE
-    return await asyncio.to_thread(answered, *told, **more) if large else answered(*told, **more), extra
+    return await asyncio.to_thread(answered, spec, answer, **more) if large else answered(spec, answer, **more), extra
 
 
-def understood(spec: Spec, headers: Mapping[str, str], query: bytes, body: bytes, kind: str) -> Request:
-    """What is asked for; or raise what is wrong with it"""
-    columns, probabilities, how = asked_by(query)
-    batch = read_labelled(body, kind, spec, how)
-    if len(batch.indices) * len(spec.labels) > MOST:
-        require_bounded(
-            spec, len(batch.indices), columns=columns, instead="ask with ?reply=summary, or send fewer at once"
-        )
-    key = idempotency_key(headers) if "idempotency-key" in headers else None
-    mark = b"" if key is None else fingerprint(body, kind, query)
+class Asked(NamedTuple):
+    """What the head of an observe says, whatever its body is"""
+
+    kind: str  # of the body
+    query: bytes
+    columns: bool  # whether the answer has them
+    probabilities: bool
+    how: Reading
+    version: int | None  # If-Match
+    form: str | None  # of the columns, if that is not JSON
+
+    def plainly(self, here: Context, spec: Spec, key: str | None, body: bytes) -> Unread | None:
+        """An observe that nothing has to be waited for but its turn and its commit; None: any other"""
+        if self.form is not None or self.how is not PLAIN or here.connection.known_epoch is None:
+            return None
+        if len(body) > AT_ONCE.get(self.kind, 0) or len(body) * spec.columns > AT_ONCE[RAW]:
+            return None  # reading it, or writing what is told, would keep others waiting
+        told = (self.version, self.columns, self.probabilities)
+        if key is None:
+            return Unread(body, self.kind == RAW, read_bodies, None, b"", *told)
+        mark = fingerprint(body, self.kind, self.query)
+        return Unread(body, self.kind == RAW, read_bodies, require_key(key), mark, *told)
+
+    def told(self, spec: Spec, answer: Answer) -> bytes:
+        return answered(spec, answer)
+
+    async def acknowledged(self, here: Context, spec: Spec, answer: Answer) -> tuple[bytes, Mapping[str, str]]:
+        return answered(spec, answer), await acknowledge(here, spec.id, answer)
+
+
+def asked_by(headers: Mapping[str, str], query: bytes) -> Asked:
+    """Raise what is wrong with it"""
+    kind = media_type(headers.get("content-type"), headers.get("content-encoding"))
     version = _if_match(headers["if-match"]) if "if-match" in headers else None
-    return Request(batch, mark, key, version, columns, probabilities)
+    return Asked(kind, query, *wanted(query), version, binary_form(headers.get("accept", "")))
 
 
-def plainly(here: Context, sid: str, headers: Mapping[str, str], query: bytes, body: bytes) -> Plain | None:
-    """An observe that nothing has to be waited for but its commit; None: any other"""
-    spec, kind = here.ingest.spec(sid), media_type(headers.get("content-type"), headers.get("content-encoding"))
-    if spec is None or kind not in AT_ONCE or here.connection.known_epoch is None:
-        return None
-    if len(body) * spec.columns > AT_ONCE[JSON]:  # reading it, or writing what is told, would keep others waiting
-        return None
-    if binary_form(headers.get("accept", "")) is not None:
-        return None
-    return Plain(spec, understood(spec, headers, query, body, kind))
-
-
-class Plain(NamedTuple):
-    """An observe, and the session that it is for"""
-
-    spec: Spec
-    request: Request
-
-    async def concluded(self, here: Context, outcome: Answer | Exception) -> tuple[bytes, dict[str, str]]:
-        if isinstance(outcome, Exception):
-            raise outcome
-        return self.told(outcome), await acknowledge(here, self.spec.id, outcome)
-
-    def told(self, answer: Answer) -> bytes:
-        batch = self.request.batch
-        if batch.clipped or batch.ambiguous:
-            telemetry.clipped.value += batch.clipped
-            return answered(self.spec, batch, answer, **remarks(batch))
-        return answered(self.spec, batch, answer)
+def understood(spec: Spec, asked: Asked, key: str | None, body: bytes) -> Request:
+    """What is asked for; or raise what is wrong with it"""
+    batch = read_labelled(body, asked.kind, spec, asked.how)
+    if len(batch) * len(spec.labels) > MOST:
+        instead = "ask with ?reply=summary, or send fewer at once"
+        require_bounded(spec, len(batch), columns=asked.columns, instead=instead)
+    told = (asked.version, asked.columns, asked.probabilities)
+    if key is None:
+        return Request(batch, b"", None, *told)
+    return Request(batch, fingerprint(body, asked.kind, asked.query), require_key(key), *told)
 
 
 async def acknowledge(here: Context, sid: str, answer: Answer) -> dict[str, str]:
@@ -118,12 +127,17 @@ async def acknowledge(here: Context, sid: str, answer: Answer) -> dict[str, str]
     return extra
 
 
-def answered(spec: Spec, labels: Batch | Indices, answer: Answer, **more: Any) -> bytes:
+def answered(spec: Spec, answer: Answer, **more: Any) -> bytes:
     """The answer as JSON: columns, if they were asked for, and totals"""
-    c, scores = answer.counters, answer.scores
-    if scores is None and not more:
-        return SUMMARY % (answer.accepted, answer.mistakes, c.observed, c.mistakes, c.updates, c.version)
-    columns, totals = told_of(spec, labels, answer)
+    c, scores, decided, labels = answer.counters, answer.scores, answer.decided, answer.labels
+    if not more and (scores is None or (answer.accepted == 1 and spec.binary and answer.probabilities is None)):
+        counts = (answer.accepted, answer.mistakes, c.observed, c.mistakes, c.updates, c.version)
+        if scores is None or labels is None:
+            return b"{" + TOTALS % counts
+        index = int(scores[0] >= 0) if decided is None else int(decided[0])
+        right = b"true" if index == labels[0] else b"false"
+        return COLUMNS % (spec.tokens[index], orjson.dumps(scores.item()), right) + TOTALS % counts
+    columns, totals = told_of(spec, answer)
     if columns:
         names = spec.label_array[columns["predictions"]]
         columns["predictions"] = names if names.dtype == np.int64 else names.tolist()
@@ -132,20 +146,19 @@ def answered(spec: Spec, labels: Batch | Indices, answer: Answer, **more: Any) -
     return orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY) if small and not more else dump(told)
 
 
-#: An answer without columns
-SUMMARY = b'{"accepted":%d,"mistakes":%d,"session":{"observed":%d,"mistakes":%d,"updates":%d,"version":%d}}'
+#: The columns of one point, and what every answer has behind them
+COLUMNS = b'{"predictions":[%b],"scores":[%b],"correct":[%b],'
+TOTALS = b'"accepted":%d,"mistakes":%d,"session":{"observed":%d,"mistakes":%d,"updates":%d,"version":%d}}'
 
 
-def told_of(spec: Spec, labels: Batch | Indices, answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:
+def told_of(spec: Spec, answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:
     """The columns, if they were asked for, with indices of labels for predictions; and the totals"""
     c = answer.counters
     columns: dict[str, Any] = {}
     session = {"observed": c.observed, "mistakes": c.mistakes, "updates": c.updates, "version": c.version}
     if answer.scores is not None:
         decided = spec.decide(answer.scores) if answer.decided is None else answer.decided
-        indices = labels.indices if isinstance(labels, Batch) else labels
-        correct = decided == indices[: answer.accepted]
-        columns = {"predictions": decided, "scores": answer.scores, "correct": correct}
+        columns = {"predictions": decided, "scores": answer.scores, "correct": decided == answer.labels}
         if answer.probabilities is not None:
             columns["probabilities"] = answer.probabilities
     return columns, {"accepted": answer.accepted, "mistakes": answer.mistakes, "session": session}
@@ -172,7 +185,7 @@ KNOWN = ("reply", "probabilities", *READING)
 
 
 @lru_cache
-def asked_by(query: bytes) -> tuple[bool, bool, Reading]:
+def wanted(query: bytes) -> tuple[bool, bool, Reading]:
     """What the answer has (`wants`), and how the body is read; a parameter that is not known is misspelt"""
     if not query:
         return True, False, PLAIN
@@ -180,7 +193,7 @@ def asked_by(query: bytes) -> tuple[bool, bool, Reading]:
     for name in given:
         if name not in KNOWN:
             raise UnknownField(name[:100], ", ".join(KNOWN))
-    return *wants(query), reading(given)
+    return *wants(query), reading(given) if given.keys() & set(READING) else PLAIN
 
 
 def wants(query: bytes) -> tuple[bool, bool]:

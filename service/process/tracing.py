@@ -23,8 +23,8 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, S
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import __version__, telemetry
-from service.ingest import Ingest, Pending
-from service.sessions.requests import Request
+from service.ingest import Arrived, Ingest
+from service.sessions.requests import Request, Unread
 
 RESOURCE = Resource.create({"service.name": "horocycle", "service.version": __version__})
 
@@ -34,7 +34,7 @@ class TracedIngest(Ingest):
 
     tracer: trace.Tracer
 
-    def observe(self, sid: str, request: Request, waiter: Any = None) -> Any:
+    def observe(self, sid: str, request: Request | Unread, waiter: Any = None) -> Any:
         found = trace.get_current_span().get_span_context()
         if found.is_valid:
             self.__dict__.setdefault("spans", {})[id(request)] = found
@@ -44,14 +44,14 @@ class TracedIngest(Ingest):
             if all(each is not request for each, _ in self._lane(sid).waiting):  # refused, or under way already
                 self.__dict__.setdefault("spans", {}).pop(id(request), None)
 
-    async def _settle(self, sid: str, lane: Any, pending: list[Pending]) -> None:
+    async def _settle(self, sid: str, lane: Any, arrived: list[Arrived]) -> None:
         spans: dict[int, SpanContext] = self.__dict__.setdefault("spans", {})
-        causes = [found for request, _ in pending if (found := spans.pop(id(request), None)) is not None]
+        causes = [found for request, _ in arrived if (found := spans.pop(id(request), None)) is not None]
         within = trace.set_span_in_context(NonRecordingSpan(causes[0])) if causes else None
-        told: dict[str, str | int] = {"horocycle.session": sid, "horocycle.requests": len(pending)}
+        told: dict[str, str | int] = {"horocycle.session": sid, "horocycle.requests": len(arrived)}
         links = [Link(each) for each in causes[1:]]
         with self.tracer.start_as_current_span("commit", within, SpanKind.INTERNAL, told, links):
-            await super()._settle(sid, lane, pending)
+            await super()._settle(sid, lane, arrived)
 
 
 class Traced:

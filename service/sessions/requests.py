@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from service.geometry import Array
 from service.sessions.frozen import frozen
 from service.sessions.records import Counters
 from service.sessions.rows import Batch, Indices
+from service.sessions.spec import Spec
 
 
 class Numbered(NamedTuple):
@@ -60,6 +61,28 @@ class Request:
     refused: HorocycleError | None = None  # a message that is not understood; its number is used up all the same
 
 
+@frozen
+class Unread:
+    """An observe whose body is read when its turn comes, in one go with those that wait beside it (api/formats.py)"""
+
+    body: bytes
+    raw: bool  # it is rows; else JSON
+    together: Reader
+    key: str | None = None
+    fingerprint: bytes = b""
+    if_match: int | None = None
+    columns: bool = True
+    probabilities: bool = False
+    numbered: Numbered | None = None
+    alone: Callable[[Spec], Request] | None = None  # reads it with more care; None: that is for its sender to do
+
+    ids: ClassVar[tuple[str, ...]] = ()
+
+
+#: Reads bodies together, for a session; None: one that is not plain, or is wrong in some way, and is to be read alone
+Reader = Callable[[Spec, Sequence[Unread]], Sequence[Request | None]]
+
+
 _HEADER = struct.Struct("<16sQQQQQQQQQ")
 #: In the place of the columns stands the learner that they can be made again with; beside the count of probabilities.
 AGAIN = 1 << 32
@@ -79,6 +102,7 @@ class Answer:
     replayed: bool = False  # it was stored under the request's idempotency key
     decided: Indices | None = field(default=None, compare=False)  # what the scores decide, if it was just found
     probabilities: Array | None = None
+    labels: Indices | None = field(default=None, compare=False)  # the points' own, where there are scores
 
     @property
     def column_bytes(self) -> int:
@@ -95,9 +119,9 @@ class Answer:
         return b"".join([_HEADER.pack(fingerprint, *head, len(self.fates)), self.fates, *parts])
 
     @classmethod
-    def unpack(cls, stored: bytes, fingerprint: bytes, again: Again) -> Answer:
+    def unpack(cls, stored: bytes, request: Request, again: Again) -> Answer:
         """The stored answer, if it was given to the same body; columns that are not stored come from `again`"""
-        if stored[:16] != fingerprint:
+        if stored[:16] != request.fingerprint:
             raise KeyReused
         _, accepted, mistakes, observed, total, updates, version, columns, sure, ids = _HEADER.unpack_from(stored)
         fates, counters = stored[_HEADER.size :][:ids], Counters(observed, total, updates, version)
@@ -110,4 +134,6 @@ class Answer:
             scores = numbers[: accepted * columns]
             scores = scores if columns == 1 else scores.reshape(-1, columns)
             probabilities = numbers[accepted * columns :].reshape(-1, sure) if sure else None
-        return cls(scores, accepted, mistakes, counters, fates, replayed=True, probabilities=probabilities)
+        labels = request.batch.indices if request.late is None else request.late[np.frombuffer(fates, "S1") == b"A"]
+        found = (scores, accepted, mistakes, counters, fates)
+        return cls(*found, replayed=True, probabilities=probabilities, labels=labels[:accepted])

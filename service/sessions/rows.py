@@ -8,6 +8,8 @@ predicted labels, each a bit if there are two classes, else a byte or two; then 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,7 @@ from service.geometry import Array
 from service.sessions.frozen import frozen
 
 Indices = NDArray[np.int64]
+NUMBER = np.dtype("<f8")  # looked up once: by its name it takes as long as the array
 
 
 @frozen
@@ -37,26 +40,45 @@ class Batch:
 
 
 class Rows(Batch):
-    """Of rows that were checked, and may be stored as they are: X is made when somebody asks for it"""
+    """Rows that were checked, as they are stored: a table of d + 1 columns. Points by themselves are made when somebody
+    asks for them. What was read together is cut into parts, of which `whole` and `start` are kept"""
 
-    __slots__ = ("_X",)
+    __slots__ = ("_X", "start", "table", "whole")
 
-    def __init__(self, packed: bytes, n: int, ambiguous: bool = False) -> None:
+    def __init__(
+        self, table: Array, indices: Indices, whole: Rows | None = None, start: int = 0, packed: bytes | None = None
+    ) -> None:
+        self.table, self.whole, self.start = table, whole, start
         self._X: Array | None = None
-        self.packed, self.truth, self.clipped, self.ambiguous = packed, None, 0, ambiguous  # type: ignore[misc]
-        self.indices = np.frombuffer(packed, dtype="<f8").reshape(n, -1)[:, -1].astype(np.int64)  # type: ignore[misc]
+        self.indices, self.packed, self.truth, self.clipped, self.ambiguous = indices, packed, None, 0, False  # type: ignore[misc]
 
     @property
     def X(self) -> Array:
         if self._X is None:
-            rows = np.frombuffer(self.packed or b"", dtype="<f8").reshape(len(self.indices), -1)
-            self._X = np.ascontiguousarray(rows[:, :-1])
+            self._X = np.ascontiguousarray(self.table[:, :-1])
         return self._X
+
+    def parts(self, counts: Sequence[int]) -> list[Rows]:
+        """So many rows each"""
+        if len(counts) == 1:
+            return [self]
+        stops, indices = [*accumulate(counts)], self.indices
+        return [
+            Rows(self.table[stop - n : stop], indices[stop - n : stop], self, stop - n)
+            for n, stop in zip(counts, stops, strict=True)
+        ]
+
+
+def rows_of(table: Array, packed: bytes | None = None) -> Rows:
+    """Of a table that was checked"""
+    return Rows(table, table[:, -1].astype(np.int64), packed=packed)
 
 
 def pack(batch: Batch) -> bytes:
     if batch.packed is not None:
         return batch.packed
+    if isinstance(batch, Rows):
+        return batch.table.tobytes()
     n, d = batch.X.shape
     rows = np.empty((n, d + 1), dtype="<f8")
     rows[:, :d], rows[:, d] = batch.X, batch.indices
@@ -85,13 +107,25 @@ def joined(batches: Sequence[Batch]) -> Batch:
     """One after another; where some have true points, those of the others are NaN"""
     if len(batches) == 1:
         return batches[0]
-    packed = [batch.packed for batch in batches if batch.packed is not None and batch.truth is None]
-    if len(packed) == len(batches):
-        return Rows(b"".join(packed), sum([len(batch.indices) for batch in batches]))
+    if all([type(batch) is Rows for batch in batches]):
+        return _joined_rows(cast(Sequence[Rows], batches))
     truth = None
     if any(batch.truth is not None for batch in batches):
         truth = np.concatenate([np.full_like(b.X, np.nan) if b.truth is None else b.truth for b in batches])
     return Batch(np.concatenate([b.X for b in batches]), np.concatenate([b.indices for b in batches]), truth)
+
+
+def _joined_rows(parts: Sequence[Rows]) -> Rows:
+    """Those that were read together are one table already"""
+    whole, at = parts[0].whole, 0
+    for part in parts:
+        if part.whole is not whole or part.start != at:
+            break
+        at += len(part.indices)
+    else:
+        if whole is not None and at == len(whole.indices):
+            return whole
+    return rows_of(np.concatenate([part.table for part in parts]))
 
 
 # ------------------------------------------------------------------------------------------------------- columns
