@@ -40,7 +40,7 @@ from service.api.context import Context, Streams
 from service.api.door import Door, own_hosts
 from service.api.front import App
 from service.api.labels import labels
-from service.api.observe import observe, plainly
+from service.api.observe import asked_by, observe
 from service.api.openapi import document
 from service.api.predict import predict
 from service.api.problems import handle, respond, unexpected
@@ -85,14 +85,14 @@ def create_app(settings: Settings | None = None, ingests: type[Ingest] = Ingest)
     url = settings.redis_url
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: App) -> AsyncIterator[None]:
         connection = connect(url, deadline=settings.deadline, wait_replicas=settings.wait_replicas)
         store, log, late = Store(connection), Log(connection), LateLabels(connection)
         ingest = ingests(store, log, late, Refits(connection), queue=settings.queue, patience=settings.deadline)
         fits, forker, follower = FitQueue(connection), Forker(connection), Follower(connection)
         streams = Streams(settings.event_streams)
         keys = ApiKeys(connection)
-        app.state.context = Context(
+        app.here = app.state.context = Context(
             settings, connection, store, log, late, fits, forker, follower, ingest, streams, keys
         )
         _close_on_signal(streams)
@@ -103,7 +103,7 @@ def create_app(settings: Settings | None = None, ingests: type[Ingest] = Ingest)
 
     app = App(
         HOT,
-        plainly,
+        asked_by,
         door=Door(own_hosts(settings.host, settings.hosts), settings.origins),
         keys=settings.with_keys,
         access_log=settings.access_log,

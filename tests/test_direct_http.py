@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from service import telemetry
+from service.api.heads import Heads
 from service.app import create_app
 from service.process.direct_http import PIECE, WHOLE, DirectHttp
 from service.process.private_store import EmbeddedServer
@@ -33,15 +35,14 @@ class Counting(DirectHttp):
         Counting.run += 1
         super()._run(exchange, answer)
 
-    def _direct(self) -> Any:
-        found = super()._direct()
-        Counting.direct += found is not None
-        return found
+    def _begin(self, exchange: Any) -> None:
+        Counting.direct += 1
+        super()._begin(exchange)
 
 
 @asynccontextmanager
-async def listening(url: str, **settings: Any) -> AsyncIterator[tuple[str, int]]:
-    app = create_app(Settings(redis_url=url, fit_workers=0, **settings))
+async def listening(url: str, app: Any = None, **settings: Any) -> AsyncIterator[tuple[str, int]]:
+    app = app or create_app(Settings(redis_url=url, fit_workers=0, **settings))
     config = uvicorn.Config(app, http=Counting, log_config=None, proxy_headers=False, ws="none", server_header=False)
     config.load()
     state = ServerState()
@@ -149,12 +150,77 @@ REQUESTS: dict[str, tuple[bytes | list[bytes], bool]] = {
 }
 
 
-async def answers(url: str, sid: str, direct: bool) -> tuple[list[Any], list[bool]]:
+LONG = request(ROWS.tobytes(), kind=RAW)
+#: Heads that come again and again; of these the last line of each head is its length
+KEYED = {
+    "its own key": [request(ONE, f"Idempotency-Key: own-{i}") for i in range(4)],
+    "a key in other letters": [request(ONE, f"idempotency-KEY:other-{i} ") for i in range(4)],
+    "two keys": [request(ONE, "Idempotency-Key: two", f"Idempotency-Key: two-{i}") for i in range(3)],
+    "a key of other characters": [request(ONE, f"Idempotency-Key: k\u00e9y{i}") for i in range(3)],
+    "a long key": [request(ONE, "Idempotency-Key: " + "k" * (198 + i)) for i in range(5)],
+    "no key": [request(ONE, "Idempotency-Key: ") for _ in range(3)],
+    "bodies that differ": [request(body) for body in (ONE, ONE.replace(b"0.2", b"9.2"), b"x" * len(ONE), ONE)],
+    "a key, then another body": [request(b, "Idempotency-Key: b") for b in (ONE, ONE, ONE.replace(b"0.2", b"0.3"))],
+    "two at once": [request(ONE), request(ONE) + request(ONE), request(ONE) + request(MANY)[:20], request(MANY)[20:]],
+    "in the middle": [request(MANY), request(MANY)[:-99], request(MANY)[-99:], request(MANY)[:80], request(MANY)[80:]],
+    "raw": [LONG, LONG[:40000], LONG[40000:], LONG[:100], LONG[100:70000], LONG[70000:]],
+    "another head": [request(ONE), request(ONE, "Accept: application/octet-stream"), request(ONE)],
+}
+REPEATED = {
+    **{name: [sent] * 3 for name, (sent, direct) in REQUESTS.items() if direct and isinstance(sent, bytes)},
+    **KEYED,
+}
+del REPEATED["close"], REPEATED["too large"]
+
+
+def test_a_head_that_comes_again_means_the_same(store: str) -> None:
+    chosen = {name: (sent, True) for name, sent in REPEATED.items()}
+    usual, _ = asyncio.run(answers(store, "often", False, chosen))
+    direct, _ = asyncio.run(answers(store, "again", True, chosen))
+    for name, one, other in zip(chosen, usual, direct, strict=True):
+        assert len(one) >= 3 and one == other, name
+
+
+async def remembered(url: str, first: bytes, second: bytes) -> tuple[Heads, list[bytes]]:
+    """What is known after requests over one connection, and the statuses of the last over another"""
+    app, sid = create_app(Settings(redis_url=url, fit_workers=0)), b"heads-%d" % next(numbers)
+    first, second = (each.replace(b"/s/", b"/%b/" % sid) for each in (first, second))
+    async with listening(url, app=app) as address, asyncio.timeout(60):
+        await heard(address, request(orjson.dumps({**OPEN, "id": sid.decode()}), path="/sessions"))
+        reader, writer = await asyncio.open_connection(*address)
+        for each in (first, first, second):  # each when the one before is answered
+            writer.write(each)
+            assert await reader.readuntil(b"HTTP/1.1 200" if each is first else b"HTTP/1.1 ")
+            await asyncio.sleep(0.05)
+        writer.close()
+        again = await heard(address, second)
+        return app.heads, [status for status, _, _ in again]  # type: ignore[attr-defined]
+
+
+numbers = count()
+
+
+def test_only_what_the_parser_has_read_is_remembered(store: str) -> None:
+    heads, _ = asyncio.run(remembered(store, request(ONE), request(ONE)))
+    assert len(heads) == 1
+    for second in (
+        request(ONE, "Content-Length: 33", "Content-Length: 34", length=False),
+        request(ONE, "Bad Header: x"),
+        request(ONE, "X: a\x00b"),
+        request(ONE).replace(b"HTTP/1.1", b"HTTP/1.x"),
+    ):
+        heads, statuses = asyncio.run(remembered(store, request(ONE), second))
+        assert len(heads) == 1 and statuses == [b"HTTP/1.1 400 Bad Request"], second
+
+
+async def answers(
+    url: str, sid: str, direct: bool, requests: Mapping[str, tuple[bytes | list[bytes], bool]] = REQUESTS
+) -> tuple[list[Any], list[bool]]:
     found, past = [], []
     async with listening(url, direct=direct, json_limit=1 << 19) as address:
         opened = await heard(address, request(orjson.dumps({**OPEN, "id": sid}), path="/sessions"))
         assert opened[0][0].endswith(b"201 Created")
-        for sent, _ in REQUESTS.values():
+        for sent, _ in requests.values():
             before = Counting.direct
             named = [
                 part.replace(b"/s/", b"/%b/" % sid.encode()) for part in ([sent] if isinstance(sent, bytes) else sent)
@@ -218,7 +284,7 @@ async def unforeseen(url: str) -> list[Any]:
     async with listening(url) as address:
         await heard(address, request(orjson.dumps({**OPEN, "id": "broken"}), path="/sessions"))
         bad = []
-        for name in ("answered", "read_labelled"):
+        for name in ("answered", "read_bodies"):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(f"service.api.observe.{name}", lambda *_, **__: 1 / 0)
                 for _ in range(2):  # the session is not known at first

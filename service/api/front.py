@@ -10,9 +10,10 @@ import os
 import re
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -27,12 +28,13 @@ from service.api.admission import admit
 from service.api.context import Context
 from service.api.door import HEADERS, POLICY, Door
 from service.api.formats import TEXT
+from service.api.heads import Asked, Head, Heads
 from service.api.problems import failure, respond
 from service.errors import BodyTooLarge, HorocycleError, MalformedBody
 from service.ingest import Waiter
 from service.logs import request_id
 from service.sessions.requests import Answer
-from service.sessions.requests import Request as Observe
+from service.sessions.spec import Spec
 from service.settings import Settings
 
 log = logging.getLogger("service.access")
@@ -63,42 +65,37 @@ class Told(NamedTuple):
     body: bytes
 
 
-class Plain(Protocol):
-    """A request that nothing has to be waited for but its commit"""
-
-    @property
-    def request(self) -> Observe: ...
-    def told(self, answer: Answer) -> bytes: ...
-    async def concluded(self, here: Context, outcome: Answer | Exception) -> tuple[bytes, Mapping[str, str]]: ...
-
-
-#: Reads a request, if it is plain: session, headers, query, body
-Plainly = Callable[[Context, str, Mapping[str, str], bytes, bytes], Plain | None]
+#: What a head asks for, by its headers and its query
+Asking = Callable[[Mapping[str, str], bytes], Asked]
 
 
 class Begun(NamedTuple):
     """A plain observe that waits for its commit"""
 
-    scope: Scope
+    head: Head
+    asked: Asked
+    spec: Spec
+    name: bytes  # its request id
     began: float
-    plain: Plain
 
 
 #: The head of the usual answer to an observe, but for what every answer has
 HEAD = (
-    b'etag: "%d"\r\nhorocycle-epoch: %d\r\n%bcontent-type: application/json\r\n'
-    b"content-length: %d\r\nx-request-id: %b\r\n"
+    b'%betag: "%d"\r\nhorocycle-epoch: %d\r\n%bcontent-type: application/json\r\n'
+    b"content-length: %d\r\nx-request-id: %b\r\n\r\n%b"
 )
 
 
 class App(FastAPI):
-    """FastAPI behind its front. `hot`: paths, methods and handlers, observe first, which `plainly` reads too. `direct`:
-    whether the HTTP protocol may ask for their answers itself (process/direct_http.py)"""
+    """FastAPI behind its front. `hot`: paths, methods and handlers, observe first, whose heads `asking` reads.
+    `direct`: whether the HTTP protocol may ask for their answers itself, and remember heads (process/direct_http.py)"""
+
+    here: Context  # from its start on
 
     def __init__(
         self,
         hot: Sequence[tuple[str, Sequence[str], Handler]],
-        plainly: Plainly,
+        asking: Asking,
         *,
         door: Door,
         keys: bool,
@@ -108,10 +105,11 @@ class App(FastAPI):
     ) -> None:
         super().__init__(**fields)
         self._door, self._keys, self._access_log, own = door, keys, access_log, os.urandom(4).hex()
-        self._plainly = plainly
-        self.direct, self.always = direct, b"".join(b"%b: %b\r\n" % pair for pair in (*HEADERS, POLICY))
-        self._names = (f"{own}{number:08x}" for number in count(1))
+        self._asking, self.heads = asking, Heads() if direct else None
+        self.always = b"".join(b"%b: %b\r\n" % pair for pair in (*HEADERS, POLICY))
+        self._names = map(f"{own}%08x".encode().__mod__, count(1))
         self._series: dict[tuple[str, str, int], tuple[Any, Any]] = {}
+        self.unwritten: deque[tuple[Any, Answer]] = deque()  # exchanges of the HTTP protocol whose answers are known
         self._hot = [(Route(path, _unreachable, methods=methods), handler) for path, methods, handler in hot]
         self.router.routes.extend(route for route, _ in self._hot)  # there they answer 405
         self._hot_app = ServerErrorMiddleware(self._answered, self._unexpected)
@@ -136,7 +134,7 @@ class App(FastAPI):
         began, status = time.perf_counter(), 500
         headers = scope["named"] = headers_of(scope)
         given = headers.get("x-request-id")
-        scope["name"] = name = given if given and NAME.fullmatch(given) else next(self._names)
+        scope["name"] = name = given if given and NAME.fullmatch(given) else next(self._names).decode()
         token, rates = request_id.set(name), Headers()
         try:
             if headers.get("host") not in self._door.known or "origin" in headers or "sec-fetch-site" in headers:
@@ -146,7 +144,7 @@ class App(FastAPI):
             path = scope["path"]
             found, route, handler = next((f, r, h) for r, h in self._hot if (f := r.path_regex.match(path)))
             scope["path_params"], scope["route"] = found.groupdict(), route
-            body, extra = await handler(self.state.context, scope, receive)
+            body, extra = await handler(self.here, scope, receive)
             status, told = 200, [(key.lower().encode(), value.encode()) for key, value in extra.items()]
             if "Content-Type" not in extra:
                 told.append(JSON_TYPE)
@@ -158,53 +156,64 @@ class App(FastAPI):
         told += ((b"content-length", b"%d" % len(body)), *rates, (b"x-request-id", name.encode()))
         return Told(status, told, body)
 
-    def begin(self, scope: Scope, sid: str, body: bytes, waiter: Waiter) -> Begun | None:
+    def begin(self, head: Head, key: str | None, body: bytes, waiter: Waiter) -> Begun | None:
         """Have a plain observe committed without a coroutine that waits for it: `waiter` hears what became of it.
         None: it is not plain, or something is wrong with it, and nothing was done: `answer` says what"""
-        began, headers = time.perf_counter(), headers_of(scope)
-        if self._keys or headers.get("host") not in self._door.known or "sec-fetch-site" in headers:
-            return None
-        scope["named"], given = headers, headers.get("x-request-id")
+        began, here = time.perf_counter(), self.here
+        spec = here.ingest.spec(head.sid)
         try:
-            if (plain := self._plainly(self.state.context, sid, headers, scope["query_string"], body)) is None:
+            if spec is None or (asked := head.asked or self._asked(head)) is None:
                 return None
-            self.state.context.ingest.observe(sid, plain.request, waiter)
+            if (unread := asked.plainly(here, spec, key, body)) is None:
+                return None
+            here.ingest.observe(head.sid, unread, waiter)
         except HorocycleError:
             return None
-        scope["name"] = given if given and NAME.fullmatch(given) else next(self._names)
-        scope["route"] = self._hot[0][0]
-        return Begun(scope, began, plain)
+        return Begun(head, asked, spec, head.name or next(self._names), began)
 
-    def finished(self, begun: Begun, answer: Answer) -> tuple[bytes, bytes] | None:
-        """Lines of the answer's head, and its body. None: `conclude` it"""
-        epoch = self.state.context.connection.known_epoch
-        if epoch is None:  # another server may have answered meanwhile
+    def _asked(self, head: Head) -> Asked | None:
+        """What it asks for, if its host is known to be ours and no page caused it"""
+        headers = headers_of(head.scope)
+        if self._keys or headers.get("host") not in self._door.known or "sec-fetch-site" in headers:
             return None
-        body, again = begun.plain.told(answer), b"idempotency-replayed: true\r\n" if answer.replayed else b""
-        self._count(begun.scope, 200, time.perf_counter() - begun.began)
-        return HEAD % (answer.counters.version, epoch, again, len(body), begun.scope["name"].encode()), body
+        head.asked = self._asking(headers, head.scope["query_string"])
+        if (given := headers.get("x-request-id")) and NAME.fullmatch(given):
+            head.name = given.encode()
+        head.scope["route"] = self._hot[0][0]
+        return head.asked
+
+    def finished(self, begun: Begun, answer: Answer, first: bytes) -> bytes | None:
+        """The whole answer; it begins with these lines. None: `conclude` it"""
+        here = self.here
+        if (epoch := here.connection.known_epoch) is None:  # another server may have answered meanwhile
+            return None
+        head, asked, spec, name, began = begun
+        body = asked.told(here.ingest.spec(head.sid) or spec, answer)
+        again = b"idempotency-replayed: true\r\n" if answer.replayed else b""
+        self._count(head.scope, 200, time.perf_counter() - began)
+        return HEAD % (first, answer.counters.version, epoch, again, len(body), name, body)
 
     async def conclude(self, begun: Begun, outcome: Answer | Exception) -> Told:
         """What is said about an observe that was begun; an error that nobody foresaw is raised"""
-        (scope, began, plain), status = begun, 500
-        token = request_id.set(scope["name"])
+        (head, asked, spec, name, began), status, here = begun, 500, self.here
+        token = request_id.set(name.decode())
         try:
-            body, extra = await plain.concluded(self.state.context, outcome)
+            if isinstance(outcome, Exception):
+                raise outcome
+            body, extra = await asked.acknowledged(here, here.ingest.spec(head.sid) or spec, outcome)
             status, told = 200, [JSON_TYPE, *((key.lower().encode(), value.encode()) for key, value in extra.items())]
         except HorocycleError as error:
             status, told, body = _problem(respond(error))
         finally:
-            self._count(scope, status, time.perf_counter() - began)
+            self._count(head.scope, status, time.perf_counter() - began)
             request_id.reset(token)
-        return Told(
-            status, [*told, (b"content-length", b"%d" % len(body)), (b"x-request-id", scope["name"].encode())], body
-        )
+        return Told(status, [*told, (b"content-length", b"%d" % len(body)), (b"x-request-id", name)], body)
 
-    def failed(self, scope: Scope, error: Exception) -> Told:
-        """What is said when answering went wrong in a way that nobody foresaw"""
+    def failed(self, name: str, error: Exception) -> Told:
+        """What is said when answering the request of this id went wrong in a way that nobody foresaw"""
         status, headers, body = _problem(failure(error))
         length = (b"content-length", b"%d" % len(body))
-        return Told(status, [*headers, length, (b"x-request-id", scope["name"].encode())], body)
+        return Told(status, [*headers, length, (b"x-request-id", name.encode())], body)
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
         status, headers, body = await self.answer(scope, receive)
@@ -215,7 +224,7 @@ class App(FastAPI):
         await send({"type": "http.response.body", "body": body[last:]})
 
     async def _unexpected(self, request: Request, error: Exception) -> Response:
-        told = self.failed(request.scope, error)
+        told = self.failed(request.scope["name"], error)
         response = Response(told.body, told.status)
         response.raw_headers = [*told.headers, *HEADERS, POLICY]
         return response
@@ -225,7 +234,7 @@ class App(FastAPI):
     async def _cold(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = scope["named"] = headers_of(scope)
         given = headers.get("x-request-id")
-        name = given if given and NAME.fullmatch(given) else next(self._names)
+        name = given if given and NAME.fullmatch(given) else next(self._names).decode()
         token, rates = request_id.set(name), Headers()
         began, status = time.perf_counter(), 500
 
@@ -257,7 +266,7 @@ class App(FastAPI):
             try:
                 self._door.check("GET", scope["path"], headers_of(scope), writes=True)
                 if self._keys:
-                    await admit(self.state.context, scope, headers_of(scope))
+                    await admit(self.here, scope, headers_of(scope))
             except HorocycleError as error:
                 await receive()
                 log.info("a WebSocket was refused: %s", error.detail)
@@ -268,7 +277,7 @@ class App(FastAPI):
 
     async def _admitted(self, scope: Scope, headers: Mapping[str, str]) -> Headers:
         """By its key; headers that say what is left of its rates"""
-        left = await admit(self.state.context, scope, headers)
+        left = await admit(self.here, scope, headers)
         return [(name.lower().encode(), value.encode()) for name, value in left.items()]
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:

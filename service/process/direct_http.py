@@ -5,6 +5,9 @@ in the learner. Here a request of a hot route whose body is declared and not lar
 whole, and the answer is written in one piece. The app's front does the rest: `App.answer` is what ASGI calls too. A
 plain observe does not even need a task: `App.begin` puts it into its lane, which tells the exchange what became of it.
 
+The head of an observe is parsed once: a connection that is kept sends the same bytes again and again, up to the body
+and its Idempotency-Key, and what they mean is remembered (api/heads.py).
+
 Whatever is not plain goes the usual way: other routes, chunked or large bodies, Expect, Upgrade, Origin (CORS answers
 it), HTTP/1.0, escapes in the path, and a request that came before the last one was answered.
 """
@@ -17,10 +20,12 @@ import re
 import sys
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from service.api.heads import END, LONGEST, OBSERVE, Head, Heads, template_of
+from service.process.exchange import Exchange
 from service.process.http_protocol import BoundedHttp
 
 log = logging.getLogger(__name__)
@@ -34,69 +39,56 @@ OK = STATUS_LINE[200]
 UNUSUAL = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"origin"})
 
 
-class Exchange:
-    """A request and its answer, in the place of uvicorn's cycle: those of its members that a protocol looks at. Of a
-    plain observe it is what waits for the commit, in the place of a future"""
-
-    __slots__ = (
-        *("begun", "disconnected", "heard", "keep_alive", "more_body", "parts", "protocol"),
-        *("response_complete", "response_started", "scope", "sid"),
-    )
-
-    def __init__(self, protocol: DirectHttp, scope: dict[str, Any], sid: str, keep_alive: bool) -> None:
-        self.protocol, self.scope, self.sid, self.keep_alive = protocol, scope, sid, keep_alive
-        self.disconnected = self.response_started = self.response_complete = self.heard = False
-        self.more_body, self.parts = True, list[bytes]()
-        self.begun: Any = None
-
-    @property
-    def message_event(self) -> Exchange:
-        return self
-
-    def set(self) -> None:
-        """Nobody waits for a message: the whole body is handed over"""
-
-    @property
-    def body(self) -> bytes:
-        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
-
-    async def receive(self) -> dict[str, Any]:
-        """All of the body, once"""
-        body, self.parts = self.body, []
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    # ----------------------------------------------------------------- what ingest calls: see its Waiter
-
-    def done(self) -> bool:
-        return self.heard
-
-    def set_result(self, answer: Any) -> None:
-        """It is written by a callback of its own: what goes wrong there is nobody else's trouble"""
-        self.heard = True
-        self.protocol.loop.call_soon(self.protocol.finish, self, answer)
-
-    def set_exception(self, error: Exception) -> None:
-        self.heard = True
-        self.protocol.conclude(self, error)
-
-    def exception(self) -> None:
-        """It is told"""
-
-    def cancel(self) -> bool:
-        if not self.heard:  # the server ends
-            self.heard = True
-            self.protocol.transport.close()
-        return True
-
-
 class DirectHttp(BoundedHttp):
-    """One connection. Hot routes are answered here if the app has them so (`App.direct`)"""
+    """One connection. Hot routes are answered here if the app has them so (`App.heads`)"""
+
+    between = True  # the parser has read all of a request, and nothing of the next
+    missing = 0  # bytes of a body that the parser does not see
+    heads: Heads | None = None
+    lines: ClassVar[tuple[list[tuple[bytes, bytes]], bytes]] = ([], b"")
 
     # ------------------------------------------------------------------------------- what uvicorn calls
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.heads = getattr(self.app, "heads", None)
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.missing:
+            return self._body_came(data)
+        heads, end = self.heads, -1
+        if heads is not None and self.between and data.startswith(OBSERVE) and self in self.idle:
+            end = data.find(END, 0, LONGEST)
+        if heads is None or end < 0:
+            return super().data_received(data)
+        (template, key), start = template_of(data[:end]), end + len(END)
+        if (head := heads.get(template)) is not None and len(data) - start <= head.length:
+            self.heard = self.loop.time()
+            self.headers_came()
+            self.cycle = Exchange(self, head, key, [])  # type: ignore[assignment]
+            self.missing = head.length
+            return self._body_came(data[start:])
+        before = self.cycle
+        super().data_received(data)
+        if head is None and isinstance(now := self.cycle, Exchange) and now is not before:
+            if now.body == data[start:] and now.key == key:  # so the parser has read it just so
+                heads.remember(template, key, now.head)
+
+    def _body_came(self, data: bytes) -> None:
+        """Of a request whose head was remembered"""
+        exchange, rest = cast(Exchange, self.cycle), data[self.missing :]
+        exchange.parts.append(data[: self.missing] if rest else data)
+        self.missing -= len(data) - len(rest)
+        self.heard, self.body_bytes = self.loop.time(), self.body_bytes + len(data)
+        if not self.missing:
+            exchange.more_body = False
+            self._begin(exchange)
+        if rest:  # of the next request
+            super().data_received(rest)
+
     def on_message_begin(self) -> None:
         self.message_began()
-        self.url, self.headers, self.expect_100_continue = b"", [], False
+        self.between, self.url, self.headers, self.expect_100_continue = False, b"", [], False
 
     def on_headers_complete(self) -> None:
         if (exchange := self._direct()) is not None:
@@ -116,6 +108,7 @@ class DirectHttp(BoundedHttp):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self.between = True
         if not isinstance(exchange := self.cycle, Exchange):
             return super().on_message_complete()
         exchange.more_body = False
@@ -126,16 +119,18 @@ class DirectHttp(BoundedHttp):
     def _direct(self) -> Exchange | None:
         """The exchange that this request begins, if it is one to be answered here"""
         found = HOT.fullmatch(self.url)
-        if found is None or not getattr(self.app, "direct", False) or self.parser.get_http_version() != "1.1":
+        if found is None or self.heads is None or self.parser.get_http_version() != "1.1":
             return None
         if self.cycle is not None and not self.cycle.response_complete:  # it waits for its turn
             return None
-        (path, query), method, length = found.groups(), self.parser.get_method(), b"0"
+        (path, query), method, length, key = found.groups(), self.parser.get_method(), b"0", None
         for name, value in self.headers:
             if name in UNUSUAL:
                 return None
             if name == b"content-length":
                 length = value
+            elif name == b"idempotency-key" and key is None:
+                key = value.decode("latin-1")
         if method == b"GET":
             usual = not path.endswith(b"/predict") or length != b"0"
         else:
@@ -145,32 +140,45 @@ class DirectHttp(BoundedHttp):
         scope = {"type": "http", "method": method.decode(), "path": path.decode(), "headers": self.headers}
         scope["query_string"] = query or b""
         sid = path[len("/sessions/") : -len("/observe")].decode() if path.endswith(b"/observe") else ""
-        return Exchange(self, scope, sid, self.parser.should_keep_alive() and not self.draining)
+        return Exchange(self, Head(scope, sid, int(length), self.parser.should_keep_alive()), key, [])
 
     def _begin(self, exchange: Exchange) -> None:
-        app = cast(Any, self.app)
+        head = exchange.head
         try:
-            if exchange.sid:
-                exchange.begun = app.begin(exchange.scope, exchange.sid, exchange.body, exchange)
+            if head.sid:
+                exchange.begun = cast(Any, self.app).begin(head, exchange.key, exchange.body, exchange)
         finally:
             if exchange.begun is None:  # also if that went wrong: the task says so
-                self._run(exchange, app.answer(exchange.scope, exchange.receive))
+                self.ask(exchange)
+
+    def ask(self, exchange: Exchange) -> None:
+        """Have the app answer what is not plain"""
+        exchange.scope = exchange.head.scope_of(exchange.key)
+        self._run(exchange, cast(Any, self.app).answer(exchange.scope, exchange.receive))
 
     def finish(self, exchange: Exchange, answer: Any) -> None:
         """Answer a plain observe that is committed"""
-        app, transport = cast(Any, self.app), self.transport
+        told: bytes | None = None
         try:
-            found = app.finished(exchange.begun, answer) if exchange.keep_alive else None
+            if exchange.keep_alive:
+                told = cast(Any, self.app).finished(exchange.begun, answer, self._first_lines())
         finally:
             if isinstance(error := sys.exception(), Exception):
                 self.conclude(exchange, error)
-        if found is None:
+        if told is None:
             self.conclude(exchange, answer)
-        elif not transport.is_closing():  # else the client has hung up
+        elif not self.transport.is_closing():  # else the client has hung up
             exchange.response_started = True
-            dated = b"".join([b"%b: %b\r\n" % pair for pair in self.server_state.default_headers])
-            transport.write(b"".join((OK, dated, found[0], app.always, b"\r\n", found[1])))
+            self.transport.write(told)
             self._complete(exchange)
+
+    def _first_lines(self) -> bytes:
+        """Of every answer that is good: as long as uvicorn's own headers, the date among them, are the same"""
+        own, known = self.server_state.default_headers, self.lines
+        if known[0] is not own:
+            lines = b"".join([b"%b: %b\r\n" % pair for pair in own])
+            known = DirectHttp.lines = (own, OK + lines + cast(Any, self.app).always)
+        return known[1]
 
     def conclude(self, exchange: Exchange, outcome: Any) -> None:
         """Answer an observe of which something is still to be found out, or to be told about"""
@@ -219,5 +227,6 @@ class DirectHttp(BoundedHttp):
         if exchange.response_started or not isinstance(error, Exception):
             self.transport.close()
         else:
-            self._write(exchange, cast(Any, self.app).failed(exchange.scope, error))
+            name = exchange.begun.name.decode() if exchange.scope is None else exchange.scope["name"]
+            self._write(exchange, cast(Any, self.app).failed(name, error))
             self._complete(exchange)
