@@ -27,7 +27,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from service.api.admission import charge_points, key_in
 from service.api.context import Context
-from service.api.formats import JSON, RAW, load_json, read_labelled, read_labels
+from service.api.formats import JSON, RAW, load_json, read_bodies, read_labelled, read_labels
 from service.api.labels import labelled
 from service.api.observe import answered, wants
 from service.api.problems import problem, respond
@@ -49,8 +49,7 @@ from service.errors import (
 from service.ingest import WRITABLE, Replaced
 from service.sessions import rows
 from service.sessions.records import Loaded
-from service.sessions.requests import Answer, Numbered, Request
-from service.sessions.rows import Batch
+from service.sessions.requests import Answer, Numbered, Request, Unread
 from service.sessions.spec import Spec
 
 NAME = re.compile(r"[\w.:-]{1,64}", re.ASCII)
@@ -60,6 +59,8 @@ WINDOW, LARGEST_WINDOW = 64, 1024
 FIELDS = re.compile(rb'"(?:again|ids?|if_match|reply|probabilities)"')
 #: Those that say what an answer has
 TOLD = ("reply", "probabilities")
+#: Bytes of a message that is read on the event loop, times the scores of a point.
+AT_ONCE = 1 << 17
 #: Numbers that the reply to one message may have.
 TOLD_AT_ONCE = 1 << 16
 #: Close codes: come back (this worker ends), or later (the store is away); another connection has taken over; the
@@ -122,7 +123,8 @@ class Stream:
         self._connection = loaded.producers[producer].connection if producer else 0
         self.seq = loaded.producers[producer].seq if producer else 0  # the last number that is given away
         self._waiting: deque[Waiting] = deque()
-        self._size = 0  # bytes of them
+        self._size, self._most = 0, here.settings.body_limit  # bytes of them
+        self._closing = here.streams.closing
         self._came, self._went, self._taken_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
@@ -182,24 +184,49 @@ class Stream:
     # ----------------------------------------------------------------------------------------------- messages in
 
     async def _read(self) -> tuple[int, str]:
-        limit, receive = self._here.settings.body_limit, self._socket.receive
+        receive = self._socket.receive
         while True:
-            while len(self._waiting) >= self._window or self._size > limit or self._here.streams.closing.is_set():
-                self._went.clear()
-                await self._went.wait()
+            await self._has_room()
             message = await receive()
             if message["type"] == "websocket.disconnect":
                 return 0, ""
-            text = message.get("text")
             try:
                 if not await self._is_admitted():
                     return REFUSED
-                waiting = await self._taken(message["bytes"] if text is None else text.encode(), text is None)
+                for body, raw in _messages(message):
+                    if len(self._waiting) >= self._window or self._size > self._most or self._closing.is_set():
+                        await self._has_room()
+                    waiting = self._at_once(body, raw) or await self._taken(body, raw)
+                    self._waiting.append(waiting)
+                    self._size += waiting.size
+                    self._came.set()
             except AWAY as error:  # its key has no points left for now, or nobody can tell
                 return LATER, described(error)["type"]
-            self._waiting.append(waiting)
-            self._size += waiting.size
-            self._came.set()
+
+    async def _has_room(self) -> None:
+        while len(self._waiting) >= self._window or self._size > self._most or self._closing.is_set():
+            self._went.clear()
+            await self._went.wait()
+
+    def _at_once(self, body: bytes, raw: bool) -> Waiting | None:
+        """A small message: its body is read with those of others, when its turn comes. None: any other"""
+        if len(body) * self._spec.columns > AT_ONCE or "key" in self._socket.scope:
+            return None
+        if not raw and FIELDS.search(body):
+            return None
+        self.seq += 1
+        mark = Mark(self._producer, self._connection, self.seq)
+        reply = _observed(self._spec_now, self.seq)
+        numbered, told = mark.numbered(reply), self._told
+
+        def alone(spec: Spec) -> Request:
+            return _understood(spec, mark, body, raw, {}, told)[0]
+
+        unread = Unread(body, raw, read_bodies, numbered=numbered, alone=alone, **told)
+        return Waiting(self._here.ingest.observe(self._spec.id, unread), len(body), reply if numbered is None else None)
+
+    def _spec_now(self) -> Spec:
+        return self._here.ingest.spec(self._spec.id) or self._spec
 
     async def _taken(self, body: bytes, raw: bool) -> Waiting:
         """A message on its way to be applied, and where its answer will come from"""
@@ -222,7 +249,7 @@ class Stream:
                 spec = (await self._here.ingest.current(spec.id)).spec
             request, reply = await offload(len(body), _understood, spec, mark, body, raw, fields, self._told)
         if "key" in self._socket.scope:
-            await charge_points(self._here, self._socket.scope, len(request.batch.X) + len(request.ids))
+            await charge_points(self._here, self._socket.scope, len(request.batch) + len(request.ids))
         if request.numbered is not None:
             return Waiting(self._here.ingest.observe(spec.id, request), len(body), None)
         if request.refused is not None:
@@ -275,8 +302,8 @@ class Stream:
         return replies, None
 
     async def _send(self, replies: list[bytes]) -> None:
-        """All in one, where the server can do that (process/http_protocol.py)"""
-        if "horocycle.texts" in self._socket.scope.get("extensions", ()):
+        """All in one, where the server can do that (process/messages.py)"""
+        if "horocycle.messages" in self._socket.scope.get("extensions", ()):
             return await self._socket.send({"type": "websocket.send", "texts": replies})
         for reply in replies:
             await self._socket.send({"type": "websocket.send", "text": reply.decode()})
@@ -299,6 +326,15 @@ class Mark(NamedTuple):
         return None if self.producer is None else Numbered(self.producer, self.connection, self.seq, reply)
 
 
+def _messages(message: Any) -> list[tuple[bytes, bool]]:
+    """Each with whether it is binary: many at once, where the server does that (process/messages.py)"""
+    if "messages" in message:
+        found: list[tuple[bytes, bool]] = message["messages"]
+        return found
+    text = message.get("text")
+    return [(message["bytes"], True) if text is None else (text.encode(), False)]
+
+
 def _understood(
     spec: Spec, mark: Mark, body: bytes, raw: bool, fields: dict[str, Any], told: dict[str, Any]
 ) -> tuple[Request, Reply]:
@@ -308,7 +344,7 @@ def _understood(
             request, reply = _with_fields(spec, mark, fields, told)
         else:
             batch = read_labelled(body, RAW if raw else JSON, spec)
-            reply = _observed(spec, mark.seq, batch)
+            reply = _observed(lambda: spec, mark.seq)
             request = Request(batch, numbered=mark.numbered(reply), **told)
         _require_short(spec, request)
         return request, reply
@@ -318,13 +354,13 @@ def _understood(
 
 def _refusing(spec: Spec, mark: Mark, error: HorocycleError) -> tuple[Request, Reply]:
     empty = rows.empty(spec.dimension)
-    reply = _observed(spec, mark.seq, empty)
+    reply = _observed(lambda: spec, mark.seq)
     return Request(empty, numbered=mark.numbered(reply), refused=error), reply
 
 
 def _require_short(spec: Spec, request: Request) -> None:
     """Replies are made on the event loop, where they are stored: what is longer goes without columns"""
-    points = len(request.batch.X) + len(request.ids)
+    points = len(request.batch) + len(request.ids)
     if request.columns and points * spec.columns > TOLD_AT_ONCE:
         instead = "ask with reply=summary, or send smaller messages"
         raise AnswerTooLarge(f"{points} points with {spec.columns} scores each", TOLD_AT_ONCE, instead)
@@ -350,7 +386,7 @@ def _with_fields(spec: Spec, mark: Mark, fields: dict[str, Any], told: dict[str,
         empty, numbered = rows.empty(spec.dimension), mark.numbered(labels)
         return Request(empty, ids=late.ids, late=late.indices, numbered=numbered, **told), labels
     batch = read_labelled(body, JSON, spec)
-    reply = _observed(spec, seq, batch)
+    reply = _observed(lambda: spec, seq)
     return Request(batch, if_match=if_match, numbered=mark.numbered(reply), **told), reply
 
 
@@ -365,11 +401,13 @@ def _object(message: Any) -> dict[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
-def _observed(spec: Spec, seq: int, batch: Batch) -> Reply:
+def _observed(spec: Callable[[], Spec], seq: int) -> Reply:
+    """`spec`: labels may be added until it is answered"""
+
     def told(result: Answer | HorocycleError) -> bytes:
         if not isinstance(result, Answer):
             return _refused(seq, result)
-        return _numbered(seq, answered(spec, batch, result))
+        return _numbered(seq, answered(spec(), result))
 
     return told
 

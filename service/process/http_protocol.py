@@ -17,12 +17,9 @@ import re
 import resource
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.utils import ClientDisconnected
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.protocol import State
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
@@ -228,35 +225,3 @@ class BoundedHttp(HttpToolsProtocol):
     def _abort(self) -> None:
         self.idle.pop(self, None)
         self.transport.abort()
-
-
-class Messages(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol, which also sends many texts at once: {"type": "websocket.send", "texts": […]}. When
-    the worker drains, or a handshake is under way, the app ends the connection"""
-
-    def handle_connect(self, event: Any) -> None:
-        super().handle_connect(event)
-        if self.response.status_code == 101:
-            cast(Any, self.scope)["extensions"]["horocycle.texts"] = {}
-
-    async def send(self, message: Any) -> None:
-        if "texts" not in message or not self.handshake_complete:
-            return await super().send(message)
-        if not self.writable.is_set():
-            await self.writable.wait()
-        if self.disconnected:
-            raise ClientDisconnected
-        if self.conn.state is State.OPEN and not self.transport.is_closing():
-            self.transport.write(b"".join([part for text in message["texts"] for part in (frame_head(text), text)]))
-
-    def shutdown(self) -> None:
-        if self.handshake_complete and not BoundedHttp.draining:
-            super().shutdown()
-
-
-def frame_head(text: bytes) -> bytes:
-    """Of a frame: a text, whole, not masked (RFC 6455, 5.2)"""
-    n = len(text)
-    if n < 126:
-        return bytes((0x81, n))
-    return b"\x81\x7e" + n.to_bytes(2, "big") if n < 1 << 16 else b"\x81\x7f" + n.to_bytes(8, "big")

@@ -25,7 +25,8 @@ from service import telemetry
 from service.errors import LaunchError, ServerFailed
 from service.logs import configure
 from service.process.direct_http import DirectHttp
-from service.process.http_protocol import GRACE, KEEP_ALIVE, Messages, raise_file_limit
+from service.process.http_protocol import GRACE, KEEP_ALIVE, raise_file_limit
+from service.process.messages import Messages
 from service.process.private_store import EmbeddedServer
 from service.process.store_format import connect, require_format
 from service.process.workers import Workers, run_alone
