@@ -61,6 +61,10 @@ import re
 from typing import Any
 
 
+class NotPlain(Exception):
+    """No error of anybody: a body that cannot be read together with others. Nothing was done with it"""
+
+
 class HorocycleError(Exception):
     """The root. `members` are the facts behind the sentence, for machines."""
 
