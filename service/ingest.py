@@ -51,6 +51,8 @@ from service.store.sessions import Committed, Conflict, Replayed, Store, commit_
 #: How many points one commit carries at the most (of K > 2 classes: scores), and bytes of learners that they pass
 #: through from which on the learner leaves the event loop.
 GATHER, THREAD = 200_000, 8 << 20
+#: Bytes of bodies that are read together on the event loop: a millisecond's work or two.
+BODIES = 2 << 20
 #: Ids of late labels that are resolved on the event loop.
 FEW = 1000
 #: Bytes of a stored answer and numbers of its request from which on it is read in another thread.
@@ -319,10 +321,10 @@ class Ingest:
         fresh = lane.loaded is None  # whether the session was loaded for these requests
         if lane.loaded is None:
             lane.loaded = await self._store.load(sid)
-        pending = _read(lane.loaded.spec, arrived)
+        pending = await _read(lane.loaded.spec, arrived)
         if not fresh and any([isinstance(request.refused, UnknownLabel) for request, _ in pending]):
             lane.loaded, fresh = await self._store.load(sid, lane.loaded), True  # another worker may have added it
-            pending = _read(lane.loaded.spec, arrived)
+            pending = await _read(lane.loaded.spec, arrived)
         while pending:
             late = [id for request, _ in pending for id in request.ids]
             if lane.loaded is None or (late and not fresh):  # another worker may have learned an id meanwhile
@@ -456,12 +458,14 @@ async def commit(store: Store, before: Loaded, change: Change, patience: float) 
     return result
 
 
-def _read(spec: Spec, arrived: list[Arrived]) -> list[Pending]:
+async def _read(spec: Spec, arrived: list[Arrived]) -> list[Pending]:
     """With the bodies read that were not; who sent one that is not plain is told so"""
     unread = [request for request, _ in arrived if type(request) is Unread]
     if not unread:
         return cast(list[Pending], arrived)
-    read, pending = iter(unread[0].together(spec, unread)), list[Pending]()
+    together, pending = unread[0].together, list[Pending]()
+    large = sum([len(request.body) for request in unread]) > BODIES
+    read = iter(await asyncio.to_thread(together, spec, unread) if large else together(spec, unread))
     for request, waiter in arrived:
         found = next(read) if isinstance(request, Unread) else request
         if found is None:

@@ -280,6 +280,20 @@ def test_large_answers_come_in_pieces_and_are_counted(store: str) -> None:
     assert size > 2 * PIECE and past == 1 and counted == 2
 
 
+async def small(url: str) -> list[bytes]:
+    """Of a service that takes but small bodies: the statuses of one that is too large, twice, and of one that is not"""
+    async with listening(url, json_limit=1024, body_limit=1024) as address:
+        await heard(address, request(orjson.dumps({**OPEN, "id": "small"}), path="/sessions"))
+        sent = [request(ONE), request(ONE + b" " * 1000), request(ROWS[:50].tobytes(), kind=RAW), request(ONE)]
+        told = [await heard(address, [each.replace(b"/s/", b"/small/")]) for each in [*sent, *sent]]
+        return [status for [(status, _, _)] in told]
+
+
+def test_limits_hold_for_what_is_read_later(store: str) -> None:
+    good, large = b"HTTP/1.1 200 OK", b"HTTP/1.1 413 "
+    assert [status[:13] for status in asyncio.run(small(store))] == [good[:13], large, large, good[:13]] * 2
+
+
 async def unforeseen(url: str) -> list[Any]:
     async with listening(url) as address:
         await heard(address, request(orjson.dumps({**OPEN, "id": "broken"}), path="/sessions"))

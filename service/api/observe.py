@@ -79,8 +79,9 @@ class Asked(NamedTuple):
         """An observe that nothing has to be waited for but its turn and its commit; None: any other"""
         if self.form is not None or self.how is not PLAIN or here.connection.known_epoch is None:
             return None
-        if len(body) > AT_ONCE.get(self.kind, 0) or len(body) * spec.columns > AT_ONCE[RAW]:
-            return None  # reading it, or writing what is told, would keep others waiting
+        most = here.settings.json_limit if self.kind == JSON else here.settings.body_limit
+        if len(body) > min(AT_ONCE.get(self.kind, 0), most) or len(body) * spec.columns > AT_ONCE[RAW]:
+            return None  # it is too large; or reading it, or writing what is told, would keep others waiting
         told = (self.version, self.columns, self.probabilities)
         if key is None:
             return Unread(body, self.kind == RAW, read_bodies, None, b"", *told)

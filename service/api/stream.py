@@ -212,7 +212,7 @@ class Stream:
         """A small message: its body is read with those of others, when its turn comes. None: any other"""
         if len(body) * self._spec.columns > AT_ONCE or "key" in self._socket.scope:
             return None
-        if not raw and FIELDS.search(body):
+        if not raw and (len(body) > self._here.settings.json_limit or FIELDS.search(body)):
             return None
         self.seq += 1
         mark = Mark(self._producer, self._connection, self.seq)
