@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
@@ -311,3 +311,45 @@ def test_many_producers_at_once_are_all_served(running: Running) -> None:
         with ThreadPoolExecutor(16) as aside:
             assert sum(aside.map(produce, range(16))) == 320
         assert session.refresh().observed == 320
+
+
+@pytest.mark.parametrize("producer", [True, False])
+def test_a_label_that_another_worker_has_added_is_known(http: httpx.Client, producer: bool) -> None:
+    sid = opened(http, {"dimension": 2, "labels": ["a", "b"], "algorithm": "perceptron"})
+    with ExitStack() as open_ones:
+        sockets = []
+        for i in range(6):  # over both workers
+            query = f"?producer=p{i}" if producer else ""
+            socket, _ = open_ones.enter_context(streaming(http, sid, query))
+            assert said(socket, {"point": [0.1, 0.2], "label": "a"})["accepted"] == 1
+            sockets.append(socket)
+        assert http.patch(f"/sessions/{sid}", json={"add_labels": ["c"]}).status_code == 200
+        for socket in sockets:
+            assert said(socket, {"point": [0.1, 0.2], "label": "c"})["accepted"] == 1
+            assert said(socket, {"point": [0.1, 0.2], "label": "d"})["problem"]["type"].endswith("unknown-label")
+
+
+@pytest.mark.parametrize("query", ["", "?producer=burst"])
+def test_good_and_bad_messages_that_come_at_once_are_answered_in_their_order(http: httpx.Client, query: str) -> None:
+    sid = opened(http, {"dimension": 2, "algorithm": "perceptron", "reference": "origin"})
+    rows = np.column_stack([POINTS[:3], [label > 0 for label in LABELS[:3]]])
+    burst: list[tuple[Any, int | str]] = [
+        (json.dumps(one(0)), 1),
+        ("{", "malformed-body"),
+        (json.dumps({"point": [0.1, 0.2], "label": 7}), "unknown-label"),
+        (rows.tobytes(), 3),
+        (rows.tobytes()[:-8], "dimension-mismatch"),
+        (json.dumps({"point": [1.5, 0], "label": 1}), "point-outside-ball"),
+        (json.dumps(one(1, reply="summary")), 1),
+        ('{"points": [[1e400, 0]], "labels": [1]}', "non-finite"),
+        (json.dumps({"label": 1, "point": [0.1, 0.2], "truth": [0.1, 0.1]}), 1),
+        (json.dumps(one(2)), 1),
+    ]
+    with streaming(http, sid, query) as (socket, _):
+        for message, _ in burst:
+            socket.send(message)
+        told = [heard(socket) for _ in burst]
+    assert [each["seq"] for each in told] == list(range(1, len(burst) + 1))
+    found = [each["problem"]["type"].rpartition("/")[2] if "problem" in each else each["accepted"] for each in told]
+    assert found == [expected for _, expected in burst]
+    assert told[-1]["session"]["observed"] == 7
