@@ -358,6 +358,8 @@ class Ingest:
                 after = replace(change.after, producers=producers)
                 change = replace(change, after=after, answers=list(stored.values()), learned_ids=learned_ids)
             if change.entry is None and not stored:
+                if late:  # ids are unknown also if the session has expired since it was loaded, and no commit says so
+                    await self._store.load(sid, before)
                 await self._answer(sid, pending, results, stored)
                 return
             result = await commit(self._store, before, change, self._patience)

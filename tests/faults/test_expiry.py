@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 import redis
 
+from service.errors import SessionGone
 from service.process.private_store import EmbeddedServer
+from service.sessions import rows
+from service.sessions.requests import Request
 from service.store.keys import born_key, session_keys, state_key
 from tests.opening import RAW, opened
 from tests.problem import require_problem
@@ -195,3 +198,24 @@ def test_the_list_of_sessions_is_bounded_by_those_that_are_there(server: Embedde
             return await parts.store.count("default")
 
     assert asyncio.run(opened_and_expired()) < 60
+
+
+def test_between_load_and_the_look_for_ids(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids that are unknown because the session has gone meanwhile are not said to be unknown"""
+
+    async def asked() -> None:
+        async with storing(server.url) as parts:
+            sid = (await parts.opened(ttl_seconds=TTL)).spec.id
+            await parts.ingest.current(sid)
+            look = parts.late.look
+
+            async def gone(sid: str, ids: Any) -> Any:
+                with redis.Redis.from_url(server.url) as client:
+                    client.unlink(*session_keys(sid))
+                return await look(sid, ids)
+
+            monkeypatch.setattr(parts.late, "look", gone)
+            with pytest.raises(SessionGone):
+                await parts.ingest.observe(sid, Request(rows.empty(2), ids=('"a"',), late=np.array([0])))
+
+    asyncio.run(asked())

@@ -438,7 +438,7 @@ class Asked(RuleBasedStateMachine):
         c = session.now.counters
         assert (told["observed"], told["mistakes"], told["version"]) == (c.observed, c.mistakes, c.version)
         assert told["confusion"] == [[session.cells[i, j] for j in range(K)] for i in range(K)]
-        assert told["accuracy"] == (None if not c.observed else 1 - c.mistakes / c.observed)
+        assert told["accuracy"] == (None if not c.observed else (c.observed - c.mistakes) / c.observed)
         rate = self.http.get(f"/sessions/{session.id}/certificate").json()["error_rate"]
         assert rate["low"] <= (rate["estimate"] or 0.0) <= rate["high"]
 
