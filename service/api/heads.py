@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 #: How a request begins whose head may be remembered, and the longest; how many are: then it begins anew.
 OBSERVE, LONGEST, REMEMBERED = b"POST /sessions/", 1024, 4096
 END = b"\r\n\r\n"
+#: Headers of requests that are not remembered.
+OWN = {b"x-request-id", b"authorization", b"cookie"}
 KEY = b"\r\nidempotency-key:"
 
 
@@ -59,13 +61,13 @@ class Heads(dict[bytes, Head]):
     """By their bytes without the value of an Idempotency-Key"""
 
     def remember(self, template: bytes, key: str | None, head: Head) -> None:
-        """Unless there is something else in it that is another one in every request"""
+        """Unless there is something else in it that is another one in every request, or a secret"""
         names = [name for name, _ in head.scope["headers"]]
-        once = names.count(b"idempotency-key") == (key is not None) and b"x-request-id" not in names
-        if head.sid and template and once:
-            if len(self) >= REMEMBERED:
-                self.clear()
-            self[template] = head
+        if not head.sid or not template or names.count(b"idempotency-key") != (key is not None) or OWN & {*names}:
+            return
+        if len(self) >= REMEMBERED:
+            self.clear()
+        self[template] = head
 
 
 def template_of(head: bytes) -> tuple[bytes, str | None]:
