@@ -65,7 +65,7 @@ WRITABLE = (Status.WARMING, Status.LIVE)
 
 
 class Waiter(Protocol):
-    """Who is told what became of a request: a future; or whoever needs no task to be woken (api/plain.py)"""
+    """Who is told what became of a request: a future; or whoever needs no task to be woken (process/exchange.py)"""
 
     def done(self) -> bool: ...
     def set_result(self, result: Any, /) -> None: ...
