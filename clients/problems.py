@@ -14,6 +14,7 @@ HorocycleError
 │   ├── Unauthenticated  ScopeMissing  UnknownHost  CrossSite
 │   ├── StaleModel               the model that these points respond to is no longer the current one
 │   ├── KeyReused                an idempotency key with another body
+│   ├── EarlierConnection        a producer's connection that came after one with a higher number
 │   ├── TryLater                 retried, without success
 │   │   ├── RateLimited  SessionQuota
 │   │   └── StoreUnavailable  StoreFull  StoreReadOnly  OutcomeUnknown
@@ -251,6 +252,13 @@ class StaleModel(Problem):
 
 class KeyReused(Problem):
     pass
+
+
+class EarlierConnection(Problem):
+    """`newest` is the number of the connection that came first. `session.stream()` handles it."""
+
+    connection: int
+    newest: int
 
 
 class TryLater(Problem):

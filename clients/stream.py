@@ -2,6 +2,9 @@
 
 The service counts the messages of a producer and says in its hello how far it has come. So after a reconnect each
 message is either there, and its reply is asked for again, or is sent once more: every one is applied once.
+
+Connections are numbered, too: an attempt that was given up may reach the service after the next one (it waited at a
+worker that was stopped), and must not take over from it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,15 @@ from clients.answers import Labelled, Observed
 from clients.arrays import plain
 from clients.bodies import JSON, Batch, dump, encode
 from clients.calls import SessionCalls, session_path
-from clients.problems import HorocycleError, Problem, TakenOver, UnexpectedAnswer, WentBackwards, problem
+from clients.problems import (
+    EarlierConnection,
+    HorocycleError,
+    Problem,
+    TakenOver,
+    UnexpectedAnswer,
+    WentBackwards,
+    problem,
+)
 from clients.transport import CONNECT, RETRIED, Answer, Position, refusal
 
 __all__ = ["LOST", "Conversation", "aconnect", "connect"]
@@ -41,6 +52,7 @@ class Conversation:
         self._calls = calls
         self.producer = producer or calls.channel.key()
         self._asked = {"producer": self.producer, "window": window, "reply": "columns" if columns else "summary"}
+        self._connection = 0  # number of the newest attempt to connect
         self._columns, self.window = columns, window
         self._unanswered: deque[tuple[int, Message]] = deque()
         self._last: int | None = None  # number of the newest message; None: no hello was heard yet
@@ -63,8 +75,10 @@ class Conversation:
     def address(self) -> str:
         """Where to connect now; what is heard then must not be behind what is known by now"""
         self._known = self._calls.marks.highest
+        self._connection += 1
         http = self._calls.channel.url + session_path(self._calls.info.id)
-        return f"ws{http.removeprefix('http')}/stream?{urlencode(self._asked)}"
+        asked = {**self._asked, "connection": self._connection}
+        return f"ws{http.removeprefix('http')}/stream?{urlencode(asked)}"
 
     @property
     def how(self) -> dict[str, Any]:
@@ -97,7 +111,8 @@ class Conversation:
             headers = httpx.Headers(list(lost.response.headers.raw_items()))
             reply = httpx.Response(lost.response.status_code, headers=headers, content=bytes(lost.response.body or b""))
             if reply.status_code not in RETRIED:
-                raise refusal(Answer(reply.status_code, headers, reply.content)) from lost
+                self._begin_after(refusal(Answer(reply.status_code, headers, reply.content)), lost)
+                return 0.0
         if not self._failures:
             self._began = channel.clock()
         self._failures += 1
@@ -105,6 +120,14 @@ class Conversation:
         if self._failures >= channel.retry.attempts or channel.clock() - self._began + pause > channel.retry.patience:
             raise channel.failure(reply, self._failures) from lost
         return pause
+
+    def _begin_after(self, refused: Problem, lost: Exception) -> None:
+        """Whoever begins takes over from the newest connection there is; whoever goes on was taken over from"""
+        if not isinstance(refused, EarlierConnection):
+            raise refused from lost
+        if self._last is not None:
+            raise TakenOver(self.producer) from lost
+        self._connection = refused.newest
 
     # -------------------------------------------------------------------------------------------------- messages
 

@@ -39,6 +39,7 @@ HorocycleError
 ├── MethodNotAllowed             not this verb on this path
 ├── StaleModel                   the classifier these points answer is not the current one
 ├── KeyReused                    an idempotency key with another body
+├── EarlierConnection            a producer's connection that came after one with a higher number
 ├── RateLimited                  too many requests, points or event streams wait already
 ├── SessionQuota                 this tenant has as many sessions as it may
 ├── StoreUnavailable             the store does not answer; nothing was changed
@@ -306,6 +307,12 @@ class StaleModel(HorocycleError):
 class KeyReused(HorocycleError):
     def __init__(self) -> None:
         super().__init__("this idempotency key came with another body before")
+
+
+class EarlierConnection(HorocycleError):
+    def __init__(self, producer: str, connection: int, newest: int) -> None:
+        what = f"connection {connection} of the producer {producer!r} is not newer than its connection {newest}"
+        super().__init__(what, connection=connection, newest=newest)
 
 
 class RateLimited(HorocycleError):

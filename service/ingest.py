@@ -227,11 +227,13 @@ class Ingest:
                 self._wait(sid, lane)
         return waiter
 
-    async def connect(self, sid: str, producer: str) -> Loaded:
-        """A new connection of a producer: nothing that an earlier one still sends is applied from now on"""
+    async def connect(self, sid: str, producer: str, connection: int | None = None) -> Loaded:
+        """A new connection of a producer: nothing that an earlier one still sends is applied from now on.
+        EarlierConnection: its number is not above the newest"""
 
         def take_over(before: Loaded) -> Change:
-            return Change(replace(before, producers=connected(before.producers, producer, int(time.time()))))
+            producers = connected(before.producers, producer, int(time.time()), connection)
+            return Change(replace(before, producers=producers))
 
         return await self.change(sid, take_over)
 

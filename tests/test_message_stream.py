@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket as sockets
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -22,6 +24,7 @@ from service.sessions.requests import Numbered, Request
 from service.sessions.rows import empty
 from service.store.keys import state_key
 from tests.opening import opened
+from tests.relay import relay
 from tests.running import Running, service
 from tests.storing import storing
 
@@ -129,7 +132,10 @@ def test_late_labels_come_over_it(http: httpx.Client) -> None:
 
 @pytest.mark.parametrize(
     ("sid", "query", "status"),
-    [("none", "", 404), ("", "?producer=a%20b", 422), ("", "?window=0", 422), ("", "?reply=loud", 422)],
+    [
+        *(("none", "", 404), ("", "?producer=a%20b", 422), ("", "?window=0", 422), ("", "?reply=loud", 422)),
+        *(("", "?connection=1", 422), ("", "?producer=p&connection=0", 422), ("", "?producer=p&connection=1e3", 422)),
+    ],
 )
 def test_who_may_not_stream_gets_a_problem_before_the_handshake(
     http: httpx.Client, sid: str, query: str, status: int
@@ -198,6 +204,24 @@ def test_a_second_connection_of_a_producer_closes_the_first_on_any_worker(http: 
                 first.recv(30)
             assert closed.value.rcvd is not None and closed.value.rcvd.code == 4409
             assert said(second, one(0))["seq"] == hello["seq"] + 1
+
+
+def test_a_connection_whose_number_is_not_above_the_newest_is_refused_and_disturbs_nobody(http: httpx.Client) -> None:
+    sid = opened(http, {"dimension": 2})
+    with streaming(http, sid, "?producer=p&connection=7") as (socket, hello):
+        assert hello["connection"] == 7
+        for late in (1, 6, 7):
+            with pytest.raises(InvalidStatus) as refused, streaming(http, sid, f"?producer=p&connection={late}"):
+                pass
+            problem = json.loads(refused.value.response.body or b"")
+            expected = ("/problems/earlier-connection", 409, late, 7)
+            assert (problem["type"], problem["status"], problem["connection"], problem["newest"]) == expected
+        time.sleep(0.7)  # two heartbeats
+        assert said(socket, one(0))["seq"] == 1
+        with streaming(http, sid, "?producer=p") as (_, hello):
+            assert (hello["seq"], hello["connection"]) == (1, 8)
+        with pytest.raises(ConnectionClosed):
+            said(socket, one(1))
 
 
 def test_only_so_many_producers_are_remembered_and_the_idle_ones_are_forgotten_first() -> None:
@@ -288,6 +312,49 @@ def test_a_named_producer_is_told_its_number_and_another_connection_takes_over(r
                 while True:
                     first.send(POINTS[1], LABELS[1])
                     first.flush()
+
+
+def test_an_attempt_to_connect_that_arrives_after_the_next_one_takes_nothing_over(running: Running) -> None:
+    """As one does that waited at a worker that was stopped, until its client had given it up"""
+    with withholding(running.url) as (url, withheld), Client(url) as client:
+        session = client.sessions.open(dimension=2)
+        for producer in ("me", "me"):  # the second begins behind connections of another
+            with session.stream(producer=producer) as stream:
+                stream.send(POINTS[0], LABELS[0])
+                assert len(stream.flush()) == 1
+                late = withheld.pop()
+                with sockets.create_connection(("127.0.0.1", httpx.URL(running.url).port)) as arriving:
+                    arriving.sendall(late)
+                    assert arriving.recv(1000).startswith(b"HTTP/1.1 409 ")
+                time.sleep(0.7)  # two heartbeats
+                stream.send(POINTS[1], LABELS[1])
+                assert len(stream.flush()) == 1
+        assert client.sessions.get(session.id).info.observed == 4
+
+
+@contextmanager
+def withholding(url: str) -> Iterator[tuple[str, list[bytes]]]:
+    """Passes connections on; but while nothing is withheld, a handshake is, and its connection closed"""
+    withheld: list[bytes] = []
+    upstream = httpx.URL(url)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await reader.readuntil(b"\r\n\r\n")
+        if b"/stream?" in first and not withheld:
+            withheld.append(first)
+            return writer.close()
+        above, to_above = await asyncio.open_connection(upstream.host, upstream.port)
+        to_above.write(first)
+        await asyncio.gather(forward(reader, to_above), forward(above, writer))
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while some := await reader.read(65536):
+                writer.write(some)
+        writer.close()
+
+    with relay(serve) as address:
+        yield address, withheld
 
 
 def test_streaming_to_no_session_is_its_problem(running: Running) -> None:

@@ -49,7 +49,7 @@ OURS = {
     **{"invalid-request": 422, "invalid-parameter": 422, "unknown-route": 404, "method-not-allowed": 405},
     **{"id-reused": 422, "invalid-snapshot": 422, "empty-class": 422, "too-many-points": 422, "not-separable": 422},
     **{"unknown-fit": 404, "fit-not-ready": 409, "fit-failed": 409, "session-replaying": 409, "log-trimmed": 410},
-    **{"not-converged": 422, "scope-missing": 403, "internal-error": 500},
+    **{"not-converged": 422, "scope-missing": 403, "internal-error": 500, "earlier-connection": 409},
 }
 #: What an argument of an error may be called with, by its annotation
 SAMPLES: dict[str, Any] = {

@@ -55,6 +55,7 @@ STATUS: dict[type[HorocycleError], int] = {
     errors.MethodNotAllowed: 405,
     errors.StaleModel: 412,
     errors.KeyReused: 422,
+    errors.EarlierConnection: 409,
     errors.RateLimited: 429,
     errors.SessionQuota: 429,
     errors.StoreUnavailable: 503,

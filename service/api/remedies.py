@@ -41,6 +41,8 @@ REMEDIES = {
     "stale-model": "Fetch the model again (its ETag is in this answer), respond to it, and send the points anew. "
     "Nothing was learned from them.",
     "key-reused": "An Idempotency-Key belongs to one body. Take a new key for another one.",
+    "earlier-connection": "Another connection of this producer came first. To take over from it, connect with a number "
+    "above `newest`, or with none.",
     "rate-limited": "Wait for the seconds in Retry-After and send the same again.",
     "store-unavailable": "Send the same again, with the same Idempotency-Key, after the seconds in Retry-After. If it "
     "lasts, an operator should look at the Redis or Valkey behind the service.",

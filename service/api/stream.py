@@ -8,6 +8,9 @@ With ?producer=name messages are numbered. The number is part of the commit that
 reply, which is kept; the hello says how far the producer has come. Who is cut off connects again, sends on after that
 number and asks for replies that were missed by {"again": n}: every message is applied once. A message that was refused
 has used its number up. If the store cannot say what became of a message the connection is closed instead.
+
+A new connection of a producer takes over from the one before. With ?connection=k it does so only if k is above the
+number of that one: an attempt that was given up, and arrives after the next one, is refused.
 """
 
 from __future__ import annotations
@@ -55,6 +58,8 @@ from service.sessions.spec import Spec
 NAME = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 #: Unanswered messages: unless asked for, and at the most.
 WINDOW, LARGEST_WINDOW = 64, 1024
+#: A producer that numbers its connections has so many; the next of others must still be an integer of 64 bits.
+LARGEST_CONNECTION = 1 << 53
 #: Fields beside those of observe; a message without these words is read as a body of observe.
 FIELDS = re.compile(rb'"(?:again|ids?|if_match|reply|probabilities)"')
 #: Those that say what an answer has
@@ -85,31 +90,43 @@ async def stream(socket: WebSocket) -> None:
     sid = socket.path_params["id"]
     with ExitStack() as place:
         try:
-            producer, window, told = _asked(socket.query_params)
+            producer, connection, window, told = _asked(socket.query_params)
             place.enter_context(here.streams.one(key_in(socket.scope)))
-            loaded = await (here.ingest.connect(sid, producer) if producer else here.ingest.current(sid))
+            loaded = await (here.ingest.connect(sid, producer, connection) if producer else here.ingest.current(sid))
             if loaded.status not in WRITABLE:
                 raise SessionReplaying(sid, loaded.status)
             epoch = await here.connection.epoch(sid)
         except HorocycleError as error:
             return await socket.send_denial_response(respond(error))
         await socket.accept()
-        connection = Stream(here, socket, loaded, producer, window, told)
-        hello = {"producer": producer, "seq": connection.seq, "window": window}
+        found = Stream(here, socket, loaded, producer, window, told)
+        hello = {"producer": producer, "seq": found.seq, "connection": found.connection, "window": window}
         await socket.send_text(_dump({"hello": {**hello, "observed": loaded.counters.observed, "epoch": epoch}}))
-        await connection.run()
+        await found.run()
 
 
-def _asked(query: QueryParams) -> tuple[str | None, int, dict[str, Any]]:
-    """?producer=, ?window=; and ?reply=, ?probabilities= for all messages that do not say otherwise"""
-    producer, window = query.get("producer"), query.get("window", str(WINDOW))
+def _asked(query: QueryParams) -> tuple[str | None, int | None, int, dict[str, Any]]:
+    """?producer=, ?connection=, ?window=; and ?reply=, ?probabilities= for messages that do not say otherwise"""
+    producer, connection = query.get("producer"), _number(query, "connection", LARGEST_CONNECTION)
     if producer is not None and not NAME.fullmatch(producer):
         raise InvalidRequest(
             f"a producer's name has 1 to 64 letters, digits or _.:-, unlike {producer[:100]!r}", parameter="producer"
         )
-    if not (window.isascii() and window.isdigit() and 1 <= int(window[:9]) <= LARGEST_WINDOW):
-        raise InvalidRequest(f"window is {window[:20]!r}, not a number from 1 to {LARGEST_WINDOW}", parameter="window")
-    return producer, int(window), _wants({name: query[name] for name in TOLD if name in query})
+    if connection is not None and producer is None:
+        raise InvalidRequest(
+            "only the connections of a producer have numbers: say which, by ?producer=", parameter="connection"
+        )
+    window = _number(query, "window", LARGEST_WINDOW) or WINDOW
+    return producer, connection, window, _wants({name: query[name] for name in TOLD if name in query})
+
+
+def _number(query: QueryParams, name: str, most: int) -> int | None:
+    """From 1 on, if it is given"""
+    if (given := query.get(name)) is None:
+        return None
+    if not (given.isascii() and given.isdigit() and len(given) < 20 and 1 <= int(given) <= most):
+        raise InvalidRequest(f"{name} is {given[:20]!r}, not a number from 1 to {most}", parameter=name)
+    return int(given)
 
 
 class Stream:
@@ -120,7 +137,7 @@ class Stream:
     ) -> None:
         self._here, self._socket, self._spec = here, socket, loaded.spec
         self._producer, self._window, self._told = producer, window, told
-        self._connection = loaded.producers[producer].connection if producer else 0
+        self.connection = loaded.producers[producer].connection if producer else 0
         self.seq = loaded.producers[producer].seq if producer else 0  # the last number that is given away
         self._waiting: deque[Waiting] = deque()
         self._size, self._most = 0, here.settings.body_limit  # bytes of them
@@ -179,7 +196,7 @@ class Stream:
         except HorocycleError:  # whoever sends something hears of it
             return True
         found = producers.get(self._producer or "")
-        return found is None or found.connection == self._connection
+        return found is None or found.connection == self.connection
 
     # ----------------------------------------------------------------------------------------------- messages in
 
@@ -215,7 +232,7 @@ class Stream:
         if not raw and (len(body) > self._here.settings.json_limit or FIELDS.search(body)):
             return None
         self.seq += 1
-        mark = Mark(self._producer, self._connection, self.seq)
+        mark = Mark(self._producer, self.connection, self.seq)
         reply = _observed(self._spec_now, self.seq)
         numbered, told = mark.numbered(reply), self._told
 
@@ -239,7 +256,7 @@ class Stream:
             if fields.keys() == {"again"} and type(fields["again"]) is int:
                 return Waiting(asyncio.ensure_future(self._again(fields["again"])), len(body), None)
         self.seq += 1
-        mark = Mark(self._producer, self._connection, self.seq)
+        mark = Mark(self._producer, self.connection, self.seq)
         if len(body) > most:
             request, reply = _refusing(spec, mark, BodyTooLarge(most))
         else:

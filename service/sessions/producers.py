@@ -2,6 +2,7 @@
 
 How far a producer has come is part of the session, written by the same commit as what it sent. Its messages are taken
 in the order of their numbers and only from its newest connection; whatever an earlier one still has on its way is not.
+Who numbers its connections itself is not cut off by an earlier attempt of its own that arrives late (a fencing token).
 
 A stream elsewhere that is consumed (service/consume) is a producer, too. Its number is the id of the last entry, and it
 has no connections: what comes next says behind which entry it stands, and is taken if the session stands there.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from service.errors import EarlierConnection
 from service.sessions.records import Producer
 from service.sessions.requests import Consumed, Request
 
@@ -20,10 +22,13 @@ MOST = 1000
 Producers = Mapping[str, Producer]
 
 
-def connected(producers: Producers, name: str, now: int) -> Producers:
-    """With a new connection of this producer"""
+def connected(producers: Producers, name: str, now: int, connection: int | None = None) -> Producers:
+    """With a new connection of this producer: the next, or this one. EarlierConnection: it is not newer"""
     before = producers.get(name, Producer(0, 0, 0))
-    return _bounded({**producers, name: Producer(before.seq, before.connection + 1, now)}, name)
+    connection = before.connection + 1 if connection is None else connection
+    if connection <= before.connection:
+        raise EarlierConnection(name, connection, before.connection)
+    return _bounded({**producers, name: Producer(before.seq, connection, now)}, name)
 
 
 def position(producers: Producers, name: str) -> int:

@@ -84,7 +84,7 @@ class Producer(NamedTuple):
     """Who streams numbered messages (api/stream.py) or is consumed (consume/), and how far that has come"""
 
     seq: int  # the last message that was applied or refused; of a consumed stream the last entry's id as one number
-    connection: int  # a count of its connections: what an earlier one still sends is not applied
+    connection: int  # the number of its newest connection: what an earlier one still sends is not applied
     used: int  # when it last sent anything, in seconds
 
 

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import random
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -39,6 +38,7 @@ from tests.faults.stream import (
     stored,
     two_workers,
 )
+from tests.relay import relay
 from tests.running import Running
 from tests.waiting import wait_until
 
@@ -86,27 +86,9 @@ class Cutting:
 
 @contextmanager
 def cutting(upstream: str, seed: int, most: int) -> Iterator[tuple[str, Cutting]]:
-    """In a thread of its own"""
-    proxy, loop = Cutting(upstream, random.Random(seed), most), asyncio.new_event_loop()
-    server = loop.run_until_complete(asyncio.start_server(proxy.serve, "127.0.0.1", 0))
-    port = server.sockets[0].getsockname()[1]
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{port}", proxy
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        server.close()
-        loop.run_until_complete(_ended(asyncio.all_tasks(loop)))
-        loop.close()
-
-
-async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.sleep(0.01)  # their connections are closed by then
+    proxy = Cutting(upstream, random.Random(seed), most)
+    with relay(proxy.serve) as url:
+        yield url, proxy
 
 
 def message(producer: int, number: int) -> tuple[Any, Any]:
