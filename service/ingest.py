@@ -230,8 +230,13 @@ class Ingest:
     async def connect(self, sid: str, producer: str, connection: int | None = None) -> Loaded:
         """A new connection of a producer: nothing that an earlier one still sends is applied from now on.
         EarlierConnection: its number is not above the newest"""
+        tried = False  # it leaves no entry: when its reply was lost, only its number tells whether it is there
 
         def take_over(before: Loaded) -> Change:
+            nonlocal tried
+            if tried and producer in before.producers and before.producers[producer].connection == connection:
+                return Change(before)
+            tried = True
             producers = connected(before.producers, producer, int(time.time()), connection)
             return Change(replace(before, producers=producers))
 

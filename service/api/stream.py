@@ -72,6 +72,8 @@ TOLD_AT_ONCE = 1 << 16
 #: session has ended. And what is said when the key is no longer good.
 RESTART, LATER, TAKEN_OVER, ENDED = 1012, 1013, 4409, 4410
 REFUSED = 1008, "this API key has expired, or was revoked"
+#: Raised by what is sent to a client that has left.
+LEFT = (RuntimeError, WebSocketDisconnect)
 AWAY = (StoreUnavailable, StoreFull, StoreReadOnly, OutcomeUnknown, RateLimited)
 
 Reply = Callable[[Answer | HorocycleError], bytes]
@@ -88,7 +90,7 @@ class Waiting(NamedTuple):
 async def stream(socket: WebSocket) -> None:
     here: Context = socket.app.state.context
     sid = socket.path_params["id"]
-    with ExitStack() as place:
+    with ExitStack() as place, suppress(WebSocketDisconnect):  # it may leave before the hello
         try:
             producer, connection, window, told = _asked(socket.query_params)
             place.enter_context(here.streams.one(key_in(socket.scope)))
@@ -155,7 +157,7 @@ class Stream:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             code, reason = [task.result() for task in tasks if task in done][-1]
             if code:
-                with suppress(RuntimeError):  # the client was faster
+                with suppress(*LEFT):
                     await self._socket.close(code, reason)
         finally:
             for task in tasks:
@@ -254,7 +256,9 @@ class Stream:
             with suppress(HorocycleError):  # read as a body of observe it is named
                 fields = _object(await offload(len(body), load_json, body))
             if fields.keys() == {"again"} and type(fields["again"]) is int:
-                return Waiting(asyncio.ensure_future(self._again(fields["again"])), len(body), None)
+                reply_again = asyncio.ensure_future(self._again(fields["again"]))
+                reply_again.add_done_callback(_seen)
+                return Waiting(reply_again, len(body), None)
         self.seq += 1
         mark = Mark(self._producer, self.connection, self.seq)
         if len(body) > most:
@@ -293,7 +297,7 @@ class Stream:
             replies, over = self._replies()
             try:
                 await self._send(replies)
-            except (RuntimeError, WebSocketDisconnect):  # the client has left
+            except LEFT:
                 return 0, ""
             for _ in replies:
                 self._size -= self._waiting.popleft().size
@@ -324,6 +328,12 @@ class Stream:
             return await self._socket.send({"type": "websocket.send", "texts": replies})
         for reply in replies:
             await self._socket.send({"type": "websocket.send", "text": reply.decode()})
+
+
+def _seen(task: asyncio.Future[Any]) -> None:
+    """The client may have left: then nobody else would look"""
+    if not task.cancelled():
+        task.exception()
 
 
 def _answered(reply: bytes) -> asyncio.Future[bytes]:

@@ -22,7 +22,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 import service as package
-from service.errors import HorocycleError, OutcomeUnknown
+from service.errors import EarlierConnection, HorocycleError, OutcomeUnknown
 from service.process.private_store import EmbeddedServer
 from service.store import scripts
 from service.store.connection import Connection
@@ -216,6 +216,30 @@ def test_it_is_written_twice_when_nobody_looks_whether_its_entry_is_trimmed(
 ) -> None:
     monkeypatch.setattr(scripts, "COMMIT", scripts.script(without(check, scripts.COMMIT.text)))
     assert asyncio.run(observed_after_a_loss(server.url, 250, keep_points=0)) == (252, 251)
+
+
+@pytest.mark.parametrize("kind", [Deaf, Lost])
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_producers_connection_whose_reply_was_lost_is_not_refused_as_an_earlier_one(
+    server: EmbeddedServer, kind: type[Deaf], others: int
+) -> None:
+    async def connect() -> tuple[int, int]:
+        async with storing(server.url, kind=kind) as here, storing(server.url) as there:
+            sid = (await there.opened()).spec.id
+
+            async def commit_others() -> None:
+                for _ in range(others):
+                    await there.observe(sid, np.array([[0.1, 0.2]]), [1])
+
+            assert isinstance(here.store, Deaf)
+            here.store.others = commit_others
+            connection = (await here.ingest.connect(sid, "p", 5)).producers["p"].connection
+            for late in (4, 5):
+                with pytest.raises(EarlierConnection):
+                    await there.ingest.connect(sid, "p", late)
+            return connection, (await there.store.load(sid)).producers["p"].connection
+
+    assert asyncio.run(connect()) == (5, 5)
 
 
 def test_the_epoch_grows_when_the_store_was_restarted_between_two_requests(server: EmbeddedServer) -> None:

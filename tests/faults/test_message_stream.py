@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -39,7 +40,7 @@ from tests.faults.stream import (
     two_workers,
 )
 from tests.relay import relay
-from tests.running import Running
+from tests.running import Running, service
 from tests.waiting import wait_until
 
 SOAK = float(os.environ.get("SOAK_SECONDS", "0"))
@@ -183,14 +184,35 @@ def assert_the_answers_that_are_kept_are_those_first_given(
     assert all(kept[producer] for producer in range(PRODUCERS))
 
 
-def test_every_message_of_sixteen_producers_is_applied_once_whatever_is_cut_or_killed(mortal: Running) -> None:
-    gate(mortal, 7, messages=40, kills=1)
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, Path]]:
+    """Two workers and a store that may be killed, and their log"""
+    folder = tmp_path_factory.mktemp("messages")
+    with (folder / "log").open("w") as log:
+        with service(folder / "data", workers=2, stderr=log, HOROCYCLE_HEARTBEAT="0.2") as running:
+            yield running, folder / "log"
+
+
+def assert_no_error_is_logged(log: Path) -> None:
+    """Cuts and kills are no errors of the service"""
+    found = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    assert not [line for line in found if line["level"] == "error"]
+
+
+def test_every_message_of_sixteen_producers_is_applied_once_whatever_is_cut_or_killed(
+    logged: tuple[Running, Path],
+) -> None:
+    running, log = logged
+    gate(running, 7, messages=40, kills=1)
+    assert_no_error_is_logged(log)
 
 
 @pytest.mark.skipif(not SOAK, reason="make soak")
-def test_the_same_for_long(mortal: Running) -> None:
+def test_the_same_for_long(logged: tuple[Running, Path]) -> None:
+    running, log = logged
     until, seeds = time.monotonic() + SOAK / 4, np.random.default_rng()
     while time.monotonic() < until:
         seed = int(seeds.integers(1 << 32))
         print("seed", seed)  # noqa: T201
-        gate(mortal, seed, messages=KEPT // PRODUCERS // 3, kills=4)
+        gate(running, seed, messages=KEPT // PRODUCERS // 3, kills=4)
+        assert_no_error_is_logged(log)
