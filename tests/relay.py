@@ -12,10 +12,10 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @contextmanager
-def relay(serve: Serve) -> Iterator[str]:
+def relay(serve: Serve, port: int = 0) -> Iterator[str]:
     """Its address; `serve` is called for every connection"""
     loop = asyncio.new_event_loop()
-    server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0))
+    server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", port))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import httpx
+
+from tests.relay import relay
 
 LOST = (OSError, asyncio.IncompleteReadError)
 
@@ -32,13 +33,9 @@ class Proxy:
     fates: Mapping[str, float]
     rng: random.Random
     late: float = 0.5
-    port: int = 0
+    url: str = ""
     cut: int = 4000
     drawn: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request after another on one connection of a client"""
@@ -104,32 +101,8 @@ def _length(head: bytes) -> int:
 
 @contextmanager
 def proxied(upstream: str, seed: int, *, port: int = 0, late: float = 0.5, **fates: float) -> Iterator[Proxy]:
-    """In a thread of its own; the fates and their shares, of which the rest passes"""
+    """The fates and their shares, of which the rest passes"""
     shares = {"pass": 1 - sum(fates.values()), **fates}
-    proxy = Proxy(upstream, shares, random.Random(seed), late, port)
-    loop, tasks = asyncio.new_event_loop(), set[asyncio.Task[None]]()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = loop.create_task(proxy.serve(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    server = loop.run_until_complete(asyncio.start_server(accept, "127.0.0.1", port))
-    proxy.port = server.sockets[0].getsockname()[1]
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
+    proxy = Proxy(upstream, shares, random.Random(seed), late)
+    with relay(proxy.serve, port) as proxy.url:
         yield proxy
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        server.close()
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(_all_of(tasks))
-        loop.close()
-
-
-async def _all_of(tasks: set[asyncio.Task[None]]) -> None:
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.sleep(0.01)  # their connections are closed by then

@@ -54,7 +54,7 @@ class Cutting:
 
     def __init__(self, upstream: str, rng: random.Random, most: int) -> None:
         self._upstream, self._rng, self._most = httpx.URL(upstream), rng, most
-        self.port, self.cuts, self.calm = 0, 0, False
+        self.cuts, self.calm = 0, False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left = [1 << 60 if self.calm else self._rng.randrange(200, self._most)]
