@@ -344,8 +344,11 @@ def withholding(url: str) -> Iterator[tuple[str, list[bytes]]]:
             withheld.append(first)
             return writer.close()
         above, to_above = await asyncio.open_connection(upstream.host, upstream.port)
-        to_above.write(first)
-        await asyncio.gather(forward(reader, to_above), forward(above, writer))
+        try:
+            to_above.write(first)
+            await asyncio.gather(forward(reader, to_above), forward(above, writer))
+        finally:
+            to_above.transport.abort()
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
