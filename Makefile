@@ -64,7 +64,7 @@ serve: $(VENV)/.compiled
 
 # In the order of their names: xdist would have those with a single test last, which are the longest, on one core.
 test:
-	@$(MAKE) --no-print-directory -j2 $(VENV)/.compiled $(VENV)/.test
+	@$(MAKE) -s --no-print-directory -j2 $(VENV)/.compiled $(VENV)/.test
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Coverage starts in every Python process that sees COVERAGE_PROCESS_START, the tests' own included.
