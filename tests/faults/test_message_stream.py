@@ -195,8 +195,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, 
 
 def assert_no_error_is_logged(log: Path) -> None:
     """Cuts and kills are no errors of the service"""
-    found = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
-    assert not [line for line in found if line["level"] == "error"]
+    assert not [line for line in log.read_text().splitlines() if '"level": "error"' in line]
 
 
 def test_every_message_of_sixteen_producers_is_applied_once_whatever_is_cut_or_killed(
